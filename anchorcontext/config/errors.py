@@ -1,0 +1,28 @@
+"""One error for everything a user can get wrong in a config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a config: where, what stands there, and the way out."""
+
+    key: str
+    value: object
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}: {self.fix}"
+
+
+class ConfigError(ValueError):
+    """Every problem of a config at once, so that a user mends them in one go."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        heading = "1 problem in the config" if count == 1 else f"{count} problems in the config"
+        super().__init__("\n".join([f"{heading}:", *(f"  - {problem}" for problem in self.problems)]))

@@ -1,0 +1,259 @@
+"""The schema of every command's config: types, defaults and units. Values live in configs/.
+
+Hydra merges the YAML files into these dataclasses, so an unknown key or a wrong type fails before
+anything runs. Rules across fields are in `check.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class ModelConfig:
+    """The base model (group `model`)."""
+
+    path: str = MISSING
+    """Folder or hub name of the base model, in transformers format."""
+    tokenizer: str = "${model.path}"
+    """Folder or hub name of its tokenizer."""
+    init: str = "pretrained"
+    """`pretrained` loads weights; `random` builds the model of `path`/config.json anew."""
+
+
+@dataclass
+class SourceConfig:
+    """One source of documents."""
+
+    path: str = MISSING
+    """A file, a folder (searched recursively) or a glob."""
+    format: str = "auto"
+    """`jsonl`, `text` (a file is a document), or `auto`: by file name."""
+    pattern: str = "*"
+    """In a folder, the file names to read, as a glob."""
+    text_field: str = "text"
+    """The JSON field that holds the text."""
+    where: dict[str, str] = field(default_factory=dict)
+    """Keep only JSON records whose fields equal these values."""
+
+
+@dataclass
+class DataConfig:
+    """A packed data set (group `data`): what `pack` makes, and what `train` and `evaluate` read."""
+
+    sources: dict[str, SourceConfig] = field(default_factory=dict)
+    """Sources by name; needed by `pack` alone."""
+    tokenizer: str = MISSING
+    """Folder or hub name of the tokenizer to pack with."""
+    store: str = MISSING
+    """Folder of the token stores, one sub-folder a source; shared by all window lengths."""
+    index: str = MISSING
+    """Folder of the pack index, for one window length."""
+    window_tokens: int = MISSING
+    """Rows of a window, anchors and end-of-document tokens included."""
+    end_of_document: str = "eos"
+    """`eos` ends every document's last piece with the EOS token; `none` does not."""
+    held_out_fraction: float = 0.01
+    """Share of documents, chosen by a hash of their text, kept for the `held_out` split."""
+    seed: int = 0
+    """Seed of the order in which `pack` shuffles windows."""
+
+
+@dataclass
+class AttentionConfig:
+    """The attention recipe (group `attention`, one file an arm)."""
+
+    arm: str = MISSING
+    """`full`, `document`, `document_reset` or `anchor`."""
+    kernel: str = "auto"
+    """`auto`, `math` (float64 oracle) or `cpu`."""
+
+
+@dataclass
+class RopeConfig:
+    """Rotary positions (group `rope`)."""
+
+    base: float | None = None
+    """Theta. Null keeps the model's."""
+    compute: str = "float32"
+    """`float32`: angles and rotation in float32, q and k rounded once. `bf16`: as transformers."""
+
+
+@dataclass
+class ContextParallelConfig:
+    """Ranks that share a window (group `context_parallel`)."""
+
+    size: int = 1
+    """Ranks a window."""
+    exchange: str = "gather"
+    """How keys and values move between them."""
+    policy: str = "auto"
+    """Which rank holds which rows: `contiguous`, `zigzag`, or `auto` for the cheapest."""
+
+
+@dataclass
+class DeepSpeedConfig:
+    """ZeRO and offload (group `deepspeed`)."""
+
+    zero_stage: int = 1
+    """0 to 3. BF16 needs at least 1."""
+    offload_optimizer: str = "none"
+    """`none` or `cpu` (GPU training only)."""
+    offload_parameters: str = "none"
+    """`none` or `cpu`; needs zero_stage=3."""
+
+
+@dataclass
+class OptimConfig:
+    """AdamW and its schedule (group `optim`)."""
+
+    lr: float = MISSING
+    """Peak learning rate."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    """Decoupled; applied to matrices, not to norms and biases."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm over all parameters; 0 never clips."""
+    schedule: str = "constant"
+    """`constant`, `linear` or `cosine` (both to 0 at the last step), after warm-up."""
+    warmup_steps: int = 0
+
+
+@dataclass
+class LoggerConfig:
+    """Trackers beside metrics.jsonl (group `logger`)."""
+
+    name: str = "none"
+    """`none` or `wandb` (offline unless logged in)."""
+    project: str = "anchorcontext"
+
+
+@dataclass
+class TrainingConfig:
+    """How long and how to train."""
+
+    steps: int = MISSING
+    """Optimizer steps of the whole run, resumed parts included."""
+    windows_per_step: int = MISSING
+    """Global batch, in windows."""
+    micro_batch_windows: int = 1
+    """Windows a data-parallel rank computes at once; they stand behind one another in one row."""
+    precision: str = "bf16"
+    """`bf16` (float32 master weights, accumulation and reduction) or `float32`."""
+    gradient_checkpointing: bool = True
+    loss_chunk_rows: int = 1024
+    """Rows whose logits exist at one time."""
+    seed: int = 0
+    """Seed of the data order and of random weights."""
+    save_every_steps: int = 0
+    """Steps between checkpoints; 0 saves only the last."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept, the newest; older ones go once a newer one is committed."""
+    log_every_steps: int = 1
+
+
+@dataclass
+class RunConfig:
+    """Where a run lives (the same on every rank, never from a clock)."""
+
+    name: str = MISSING
+    folder: str = "runs/${run.name}"
+    resume: str = "auto"
+    """`auto` goes on from the newest checkpoint of the folder, or starts where there is none;
+    `never` refuses a folder that holds a run; else the path of a checkpoint to go on from."""
+
+
+@dataclass
+class TrainConfig:
+    """Config of `anchorcontext train`."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    rope: RopeConfig = field(default_factory=RopeConfig)
+    context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
+    deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+
+@dataclass
+class PackConfig:
+    """Config of `anchorcontext pack`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    workers: int = 0
+    """Tokenizing processes; 0 takes one a core."""
+    overwrite: bool = False
+    """Replace an index that was packed with other options."""
+
+
+@dataclass
+class InspectConfig:
+    """Config of `anchorcontext inspect`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    split: str = "train"
+    """`train` or `held_out`."""
+    window: int = 0
+    """Number of the window in the index."""
+    boundary_tokens: int = 8
+    """Tokens shown on each side of a boundary."""
+    max_pieces: int = 20
+    """Pieces shown in full; the rest are counted."""
+    picture: str | None = None
+    """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
+
+
+@dataclass
+class EvaluateConfig:
+    """Config of `anchorcontext evaluate`."""
+
+    models: dict[str, str] = field(default_factory=dict)
+    """Checkpoints in Hugging Face format, by the name the results carry."""
+    data: DataConfig = field(default_factory=DataConfig)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
+    split: str = "held_out"
+    windows: int = 16
+    """Windows evaluated, the first of the split; 0 takes all."""
+    buckets: list[int] = field(default_factory=list)
+    """Upper edges of the position buckets, in rows; empty: powers of two up to the window."""
+    precision: str = "float32"
+    """`float32` or `bf16`."""
+    loss_chunk_rows: int = 1024
+    output: str = MISSING
+    """Folder for the JSONL, the CSV and the plot."""
+
+
+@dataclass
+class ReportConfig:
+    """Config of `anchorcontext report`."""
+
+    title: str = "AnchorContext"
+    runs: dict[str, str] = field(default_factory=dict)
+    """Run folders by name: their loss curves."""
+    evaluations: dict[str, str] = field(default_factory=dict)
+    """Output folders of `evaluate` by name: loss by position."""
+    indexes: dict[str, str] = field(default_factory=dict)
+    """Pack indexes by name: their packing figures."""
+    pictures: dict[str, str] = field(default_factory=dict)
+    """Further images by caption, such as `inspect`'s mask."""
+    output: str = MISSING
+    """Folder for index.html."""
+
+
+SCHEMAS: dict[str, Any] = {
+    "pack": PackConfig,
+    "inspect": InspectConfig,
+    "train": TrainConfig,
+    "evaluate": EvaluateConfig,
+    "report": ReportConfig,
+}

@@ -1,0 +1,103 @@
+"""Persistent gloo workers: processes that have imported everything and hold a process group.
+
+Importing torch, transformers and DeepSpeed costs seconds a process, so a test session starts each
+world once and sends it functions: `run_on(2, function, *args)` calls `function(*args)` on both
+ranks and returns their results by rank. Functions must be importable (module level), arguments and
+results picklable.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
+
+_TIMEOUT_SECONDS = 300
+_pools: dict[int, _Pool] = {}
+
+
+class WorkerError(AssertionError):
+    """A function failed on a worker; holds the rank's traceback."""
+
+
+def run_on(world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Call `function(*args)` on every rank of a persistent gloo world; results in rank order."""
+    pool = _pools.get(world_size)
+    if pool is None:
+        pool = _pools[world_size] = _Pool(world_size)
+    return pool.run(function, args)
+
+
+class _Pool:
+    def __init__(self, world_size: int) -> None:
+        context = mp.get_context("spawn")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.world_size = world_size
+        self.connections = []
+        self.processes = []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_worker, args=(rank, world_size, port, theirs), daemon=True)
+            process.start()
+            self.connections.append(ours)
+            self.processes.append(process)
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+        for connection in self.connections:
+            connection.send((function, args))
+        results, failures = [], []
+        for rank, connection in enumerate(self.connections):
+            if not connection.poll(_TIMEOUT_SECONDS):
+                self.close()
+                raise WorkerError(f"rank {rank} of {self.world_size} did not answer in {_TIMEOUT_SECONDS} s")
+            ok, result = connection.recv()
+            results.append(result)
+            if not ok:
+                failures.append(f"rank {rank}:\n{result}")
+        if failures:
+            self.close()  # peers may be stuck in a collective: the next call starts a fresh world
+            raise WorkerError("\n".join(failures))
+        return results
+
+    def close(self) -> None:
+        _pools.pop(self.world_size, None)
+        for process in self.processes:
+            process.kill()
+
+
+def _worker(rank: int, world_size: int, port: int, connection: Any) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        OMP_NUM_THREADS="1",
+        DS_ACCELERATOR="cpu",
+    )
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size)
+    while True:
+        try:
+            function, args = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send((True, function(*args)))
+        except BaseException:
+            connection.send((False, traceback.format_exc()))
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(_pools.values()):
+        pool.close()
