@@ -38,7 +38,6 @@ def convert(gguf_folder: Path, output: Path) -> None:
     # A model that came from GGUF cannot be saved itself: its loader's state is still attached.
     config = unpacked.config
     del config.quantization_config
-    config.name_or_path = ""
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(unpacked.state_dict())
     model.save_pretrained(output)
