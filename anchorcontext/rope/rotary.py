@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class FixedRotary(nn.Module):
 
     inv_freq: Tensor
 
-    def __init__(self, rotary: nn.Module, compute: str = "float32") -> None:
+    def __init__(self, rotary: Any, compute: str = "float32") -> None:
         super().__init__()
         self.compute = compute
         self.rope_type: str = getattr(rotary, "rope_type", "default")
@@ -76,7 +77,7 @@ class FixedRotary(nn.Module):
         self.inv_freq = frequencies.to(self.inv_freq.device)
         return self
 
-    def _probe(self, rotary: nn.Module) -> tuple[str, bool]:
+    def _probe(self, rotary: Any) -> tuple[str, bool]:
         """The layout whose tables equal the original's, and whether it rounds to the activations' dtype."""
         device = self.inv_freq.device
         positions = torch.tensor([[0, 1, 7, 100]], device=device)

@@ -115,7 +115,8 @@ def test_bf16_reproduces_transformers() -> None:
     original = LlamaRotaryEmbedding(config)
     positions, x = torch.arange(500)[None], torch.empty(1, dtype=torch.bfloat16)
     for ours, theirs in zip(FixedRotary(original, "bf16")(x, positions), original(x, positions), strict=True):
-        assert ours.dtype == torch.bfloat16 and torch.equal(ours, theirs)
+        assert ours.dtype == torch.bfloat16
+        assert torch.equal(ours, theirs)
     assert FixedRotary(original)(x, positions)[0].dtype == torch.float32
 
 
