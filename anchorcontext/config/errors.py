@@ -26,3 +26,8 @@ class ConfigError(ValueError):
         count = len(self.problems)
         heading = "1 problem in the config" if count == 1 else f"{count} problems in the config"
         super().__init__("\n".join([f"{heading}:", *(f"  - {problem}" for problem in self.problems)]))
+
+    @classmethod
+    def of(cls, key: str, value: object, fix: str) -> ConfigError:
+        """The error of one problem."""
+        return cls([Problem(key, value, fix)])

@@ -1,0 +1,83 @@
+"""Turns a function of a typed config into a command line, the same under every launcher.
+
+Hydra composes and this module runs: the function is called after Hydra is done, so Hydra writes no
+folder, configures no logging and hides no traceback. A config that cannot be used ends the process
+with exit code 2 and one message that lists every problem, before any process group.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from anchorcontext.config.compose import compose
+from anchorcontext.config.errors import ConfigError
+from data_prep.errors import DataError
+
+EXIT_BAD_INPUT = 2
+
+_overrides: list[str] = []
+
+
+def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None]:
+    """The `main()` of a command: `command` names its schema and its YAML, `run` gets the typed config.
+
+    `main()` reads `sys.argv`: overrides, Hydra's flags (`--help`, `--cfg job --resolve`,
+    `--config-dir`) and the `--local_rank` of the deepspeed launcher. On a config or data error it
+    prints one message (on each node's first rank) and exits with code 2.
+    """
+
+    def main() -> None:
+        try:
+            composed = compose(command, take_local_rank(sys.argv[1:]))
+            if composed is None:
+                return  # --help, --cfg and the like have printed what was asked for
+            _overrides[:] = composed.overrides
+            run(composed.config)
+        except (ConfigError, DataError) as error:
+            _exit(command, error)
+
+    return main
+
+
+def overrides() -> list[str]:
+    """The overrides this process was started with, in order: `["experiment=demo", "optim.lr=1e-4"]`."""
+    return list(_overrides)
+
+
+def resolved_yaml(config: Any) -> str:
+    """The config as YAML, every interpolation resolved: what a run keeps as `config.yaml`."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def take_local_rank(arguments: Sequence[str]) -> list[str]:
+    """`arguments` without the launcher's `--local_rank=N`, which sets LOCAL_RANK where that is unset.
+
+    Raises:
+        ConfigError: the flag without a number.
+    """
+    remaining = list(arguments)
+    for index, argument in enumerate(remaining):
+        flag, equals, value = argument.partition("=")
+        if flag not in ("--local_rank", "--local-rank"):
+            continue
+        if not equals:
+            value = remaining[index + 1] if index + 1 < len(remaining) else ""
+        if not value.isdecimal():
+            raise ConfigError.of(flag, value or "(nothing)", "needs a number; launchers set it, people need not")
+        os.environ.setdefault("LOCAL_RANK", value)
+        return remaining[:index] + remaining[index + (1 if equals else 2) :]
+    return remaining
+
+
+def _exit(command: str, error: Exception) -> None:
+    """One message a node, then exit code 2: the other ranks have found the same."""
+    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        rank = int(os.environ.get("RANK", "0"))
+        where = f" (rank {rank})" if rank else ""
+        print(f"anchorcontext {command}{where}: {error}", file=sys.stderr, flush=True)
+    raise SystemExit(EXIT_BAD_INPUT) from None

@@ -1,0 +1,161 @@
+"""The check of a whole config, before any process group or GPU work: every problem, not the first.
+
+Pure but for looking at files the config names. What cannot be known yet (a hub name, what is inside
+a model) is left to run time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
+
+from anchorcontext.config.errors import Problem
+from anchorcontext.config.fields import RANGES, SOURCE_FORMATS, field_problems
+from anchorcontext.config.files import index_problems, missing_path, model_problems, source_problems
+from anchorcontext.config.schema import EvaluateConfig, InspectConfig, PackConfig, ReportConfig, TrainConfig
+
+
+def gpu_is_there() -> bool:
+    """Whether DeepSpeed will train on a GPU here."""
+    import torch  # costs a second, and only offload asks
+
+    return os.environ.get("DS_ACCELERATOR") != "cpu" and torch.cuda.is_available()
+
+
+def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = gpu_is_there) -> list[Problem]:
+    """Everything wrong with a config.
+
+    Args:
+        config: an instance of one of `SCHEMAS`; missing values are `???`.
+        world_size: ranks of the job.
+        has_gpu: asked only where the answer matters.
+    """
+    found = list(field_problems(config))
+    match config:
+        case PackConfig():
+            found += _pack_problems(config)
+        case InspectConfig():
+            found += index_problems(config.data)
+            found += _suffix_problems("picture", config.picture)
+        case TrainConfig():
+            found += _train_problems(config, world_size, has_gpu)
+        case EvaluateConfig():
+            found += _evaluate_problems(config, world_size)
+        case ReportConfig():
+            found += _report_problems(config)
+        case _:
+            raise TypeError(f"no check for a {type(config).__name__}")
+    return found
+
+
+def _pack_problems(config: PackConfig) -> Iterator[Problem]:
+    if not config.data.sources:
+        yield Problem("data.sources", "{}", "nothing to pack: choose data=NAME, or '+data.sources.NAME={path: FOLDER}'")
+    for name, source in config.data.sources.items():
+        yield from source_problems(f"data.sources.{name}.path", source.path)
+        if source.format not in SOURCE_FORMATS:
+            yield Problem(f"data.sources.{name}.format", source.format, f"choose one of {', '.join(SOURCE_FORMATS)}")
+    yield from missing_path(
+        "data.tokenizer", config.data.tokenizer, "give a tokenizer's folder, or a hub name (owner/name)"
+    )
+
+
+def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], bool]) -> Iterator[Problem]:
+    yield from model_problems("model.path", config.model.path)
+    if config.model.tokenizer != config.model.path:
+        yield from missing_path("model.tokenizer", config.model.tokenizer, "give a tokenizer's folder, or a hub name")
+    yield from index_problems(config.data)
+    yield from _rank_problems(config.context_parallel.size, world_size)
+    yield from _batch_problems(config, world_size)
+    yield from _deepspeed_problems(config, has_gpu)
+    yield from _optim_problems(config)
+    if config.run.resume not in ("auto", "never"):
+        fix = "no checkpoint there: give auto, never, or the path of a checkpoint folder"
+        if not Path(config.run.resume).expanduser().is_dir():
+            yield Problem("run.resume", config.run.resume, fix)
+
+
+def _rank_problems(size: int, world_size: int) -> Iterator[Problem]:
+    if size >= 1 and world_size % size:
+        fits = [str(divisor) for divisor in range(1, world_size + 1) if world_size % divisor == 0]
+        fix = f"must divide the {world_size} ranks of this job: {', '.join(fits)}; or start another number of ranks"
+        yield Problem("context_parallel.size", size, fix)
+
+
+def _batch_problems(config: TrainConfig, world_size: int) -> Iterator[Problem]:
+    """The global batch must be a whole number of micro-batches on every data-parallel rank."""
+    size, training = config.context_parallel.size, config.training
+    counts = (size, training.windows_per_step, training.micro_batch_windows)
+    if MISSING in counts or min(counts) < 1 or world_size % size:
+        return
+    replicas = world_size // size
+    at_once = replicas * training.micro_batch_windows
+    if training.windows_per_step % at_once:
+        fix = (
+            f"must be a multiple of {at_once} = {replicas} data-parallel ranks "
+            f"({world_size} ranks / context_parallel.size={size}) x training.micro_batch_windows="
+            f"{training.micro_batch_windows}"
+        )
+        yield Problem("training.windows_per_step", training.windows_per_step, fix)
+
+
+def _deepspeed_problems(config: TrainConfig, has_gpu: Callable[[], bool]) -> Iterator[Problem]:
+    deepspeed = config.deepspeed
+    if config.training.precision == "bf16" and deepspeed.zero_stage == 0:
+        fix = "bf16 needs stage 1, 2 or 3 (stage 0 has no float32 accumulation); or training.precision=float32"
+        yield Problem("deepspeed.zero_stage", 0, fix)
+    if deepspeed.offload_parameters == "cpu" and deepspeed.zero_stage != 3:
+        fix = f"needs deepspeed.zero_stage=3, here {deepspeed.zero_stage}; or none"
+        yield Problem("deepspeed.offload_parameters", "cpu", fix)
+    if deepspeed.offload_optimizer == "cpu" and deepspeed.zero_stage == 0:
+        yield Problem("deepspeed.offload_optimizer", "cpu", "needs deepspeed.zero_stage 1, 2 or 3; or none")
+    offloads = [key for key in ("offload_optimizer", "offload_parameters") if getattr(deepspeed, key) == "cpu"]
+    if offloads and not has_gpu():
+        for key in offloads:
+            yield Problem(f"deepspeed.{key}", "cpu", "there is no GPU here to offload from: use none")
+
+
+def _optim_problems(config: TrainConfig) -> Iterator[Problem]:
+    betas = config.optim.betas
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        yield Problem("optim.betas", betas, "must be two numbers, each at least 0 and less than 1, such as [0.9,0.95]")
+    steps, warmup = config.training.steps, config.optim.warmup_steps
+    if steps != MISSING and RANGES["training.steps"].admits(steps) and warmup >= steps:
+        yield Problem("optim.warmup_steps", warmup, f"must be less than training.steps={steps}")
+
+
+def _evaluate_problems(config: EvaluateConfig, world_size: int) -> Iterator[Problem]:
+    if not config.models:
+        yield Problem("models", "{}", "nothing to evaluate: give '+models.NAME=CHECKPOINT'")
+    for name, path in config.models.items():
+        yield from model_problems(f"models.{name}", path)
+    yield from index_problems(config.data)
+    yield from _rank_problems(config.context_parallel.size, world_size)
+    buckets = config.buckets
+    if any(edge < 1 for edge in buckets) or sorted(set(buckets)) != buckets:
+        yield Problem("buckets", buckets, "must be upper edges that grow, from 1 on, such as [1024,4096,16384]")
+
+
+def _report_problems(config: ReportConfig) -> Iterator[Problem]:
+    parts = {
+        "runs": config.runs,
+        "evaluations": config.evaluations,
+        "indexes": config.indexes,
+        "pictures": config.pictures,
+    }
+    if not any(parts.values()):
+        yield Problem("runs", "{}", "nothing to report: give '+runs.NAME=FOLDER', '+evaluations.NAME=FOLDER' or others")
+    for part, entries in parts.items():
+        for name, path in entries.items():
+            if path != MISSING and not Path(path).expanduser().exists():
+                yield Problem(f"{part}.{name}", path, "not found: give what an earlier command wrote")
+
+
+def _suffix_problems(key: str, path: str | None) -> Iterator[Problem]:
+    suffixes = (".png", ".svg", ".pdf")
+    if path is not None and Path(path).suffix not in suffixes:
+        yield Problem(key, path, f"must end in one of {', '.join(suffixes)}")

@@ -1,0 +1,200 @@
+"""From YAML, groups and overrides to a typed, checked config, by Hydra.
+
+Hydra stops at the first override it cannot apply. Here each such override is noted and left out and
+composing goes on, so that one error lists all of them together with what `check.py` finds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
+
+from anchorcontext.config.check import problems
+from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.fields import GROUPS, leaves
+from anchorcontext.config.schema import SCHEMAS
+
+_COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A config and the overrides that led to it."""
+
+    config: Any
+    overrides: list[str]
+
+
+def compose(command: str, arguments: Sequence[str]) -> Composed | None:
+    """The config of `command`, checked; None where Hydra only printed something (`--help`, `--cfg`).
+
+    Args:
+        command: a key of `SCHEMAS`.
+        arguments: what follows the command: overrides and Hydra's flags.
+
+    Raises:
+        ConfigError: all overrides that do not apply and all problems of the check, at once.
+    """
+    if {"-m", "--multirun"} & set(arguments):
+        raise ConfigError.of("--multirun", "given", "a command is one run: start it once for each setting")
+    remaining = list(arguments)
+    found: list[Problem] = []
+    while True:
+        try:
+            hydra_gave = _run_hydra(command, remaining)
+            break
+        except _COMPOSE_ERRORS as error:
+            culprit = _culprit(remaining, error)
+            if culprit is None:
+                raise ConfigError([*found, Problem("config", command, _explain(error))]) from error
+            remaining.remove(culprit)
+            found.append(_override_problem(command, culprit, error))
+    composed = None
+    if hydra_gave is not None:
+        composed = Composed(typed(hydra_gave.config), hydra_gave.overrides)
+        found += _unknown_keys(command, hydra_gave.config)
+        found += problems(composed.config, world_size=int(os.environ.get("WORLD_SIZE", "1")))
+    if found:
+        raise ConfigError(found)
+    return composed
+
+
+def config_folder() -> Path:
+    """The folder of the YAML files: `_configs` in an installed package, `configs` in a checkout."""
+    installed = Path(__file__).resolve().parents[1] / "_configs"
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "configs"
+
+
+def register_schemas() -> None:
+    """Give Hydra each command's dataclass, under the name that the command's YAML starts from."""
+    for command, schema in SCHEMAS.items():
+        ConfigStore.instance().store(name=f"{command}_schema", node=schema, provider="anchorcontext")
+
+
+def typed(node: Any) -> Any:
+    """The dataclass instance that a composed config stands for; what is missing stays `???`.
+
+    Keys that the dataclass lacks are left out: `_unknown_keys` reports them.
+    """
+    if isinstance(node, DictConfig):
+        values = {str(key): MISSING if OmegaConf.is_missing(node, key) else typed(node[key]) for key in node}
+        kind = OmegaConf.get_type(node)
+        if kind is None or not is_dataclass(kind):
+            return values
+        return kind(**{field.name: values[field.name] for field in fields(kind)})
+    if isinstance(node, ListConfig):
+        return [typed(item) for item in node]
+    return node
+
+
+def _run_hydra(command: str, arguments: Sequence[str]) -> Composed | None:
+    """Hydra's own command line over `arguments`, raising its errors instead of printing them."""
+    register_schemas()
+    composed: list[Composed] = []
+
+    @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
+    def capture(config: DictConfig) -> None:
+        composed.append(Composed(config, list(HydraConfig.get().overrides.task)))
+
+    with _started_as(f"anchorcontext {command}", arguments):
+        capture()
+    if not composed:
+        return None
+    OmegaConf.resolve(composed[0].config)
+    return composed[0]
+
+
+@contextmanager
+def _started_as(program: str, arguments: Sequence[str]) -> Iterator[None]:
+    """What Hydra reads of the process: its arguments, and the switch that makes it raise errors."""
+    argv, switch = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv, os.environ["HYDRA_FULL_ERROR"] = [program, *arguments], "1"
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if switch is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = switch
+
+
+def _unknown_keys(command: str, node: DictConfig, prefix: str = "") -> Iterator[Problem]:
+    """Keys beyond the schema, which Hydra lets an override with `+` add."""
+    kind = OmegaConf.get_type(node)
+    known = {field.name for field in fields(kind)} if is_dataclass(kind) else None
+    for name in node:
+        key = f"{prefix}{name}"
+        if known is not None and name not in known:
+            yield Problem(key, OmegaConf.select(node, str(name)), f"no such key{_did_you_mean(command, key)}")
+        elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig):
+            yield from _unknown_keys(command, node[name], f"{key}.")
+
+
+def _culprit(arguments: Sequence[str], error: Exception) -> str | None:
+    """The override that an error of Hydra is about; None where it is not about an override."""
+    if isinstance(error, OverrideParseException):
+        return error.override if error.override in arguments else None
+    message = str(error)
+    for argument in arguments:
+        name = argument.lstrip("+~").partition("=")
+        quoted = (f"'{name[0]}'", f"'{name[0]}/{name[2]}'", f"'{argument}'", f"override {argument}")
+        if name[1] and any(text in message for text in quoted):
+            return argument
+    return None
+
+
+def _override_problem(command: str, override: str, error: Exception) -> Problem:
+    """What is wrong with an override, in words that name the way out."""
+    key, _, value = override.lstrip("+~").partition("=")
+    cause = error.__cause__
+    source = re.fullmatch(r"data\.sources\.(\w+)\.(\w+)", key)
+    if source and isinstance(cause, ConfigKeyError | ConfigAttributeError | ValidationError):
+        fix = f"a new source is added whole: '+data.sources.{source[1]}={{{source[2]}: {value}}}'"
+    elif isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        fix = f"no such key{_did_you_mean(command, key)}"
+    elif isinstance(error, MissingConfigException):
+        options = list(error.options or [])
+        fix = (
+            f"no such file in the group {key}; there are {', '.join(options)}" if options else f"no file in group {key}"
+        )
+    elif isinstance(cause, ValidationError) and "to Integer" in str(cause):
+        fix = "needs a whole number, without exponent or decimal point"
+    elif isinstance(error, OverrideParseException):
+        fix = f"cannot be read ({_explain(error.__cause__ or error)}): quote what is no plain word, 'KEY=\"VALUE\"'"
+    else:
+        fix = _explain(error)
+    return Problem(key, value, fix)
+
+
+def _did_you_mean(command: str, key: str) -> str:
+    known = [name for name, _ in leaves(SCHEMAS[command]())] + list(GROUPS)
+    last = key.rpartition(".")[2]
+    close = [name for name in known if name.rpartition(".")[2] == last]
+    close = close or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else f"; `anchorcontext {command} --cfg job` shows them all"
+
+
+def _explain(error: BaseException) -> str:
+    """The error and its cause in one line each, without Hydra's search path."""
+    lines = []
+    for link in (error, error.__cause__):
+        if link is not None:
+            text = str(link).partition("Config search path:")[0]
+            lines += [line.strip() for line in text.splitlines() if line.strip() and "object_type" not in line]
+    return "; ".join(dict.fromkeys(lines))

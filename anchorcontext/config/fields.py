@@ -1,0 +1,130 @@
+"""Rules for single fields: mandatory values, words to choose from, ranges of numbers.
+
+Keys are dotted paths. A rule whose field a command lacks is skipped there, so the tables serve all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+from anchorcontext.config.errors import Problem
+from anchorcontext.config.schema import EvaluateConfig, InspectConfig, TrainConfig
+
+GROUPS = ("model", "data", "attention", "rope", "context_parallel", "deepspeed", "optim", "logger", "experiment")
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "model.init": ("pretrained", "random"),
+    "data.end_of_document": ("eos", "none"),
+    "attention.arm": ("full", "document", "document_reset", "anchor"),
+    "attention.kernel": ("auto", "math", "cpu"),
+    "rope.compute": ("float32", "bf16"),
+    "context_parallel.exchange": ("gather",),
+    "context_parallel.policy": ("auto", "contiguous", "zigzag"),
+    "deepspeed.offload_optimizer": ("none", "cpu"),
+    "deepspeed.offload_parameters": ("none", "cpu"),
+    "optim.schedule": ("constant", "linear", "cosine"),
+    "logger.name": ("none", "wandb"),
+    "training.precision": ("bf16", "float32"),
+    "precision": ("float32", "bf16"),
+    "split": ("train", "held_out"),
+}
+"""The words each of these fields takes."""
+
+SOURCE_FORMATS = ("auto", "jsonl", "text")
+
+NOT_NEEDED: dict[type, frozenset[str]] = {
+    TrainConfig: frozenset({"data.store", "data.tokenizer"}),
+    EvaluateConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
+    InspectConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
+}
+"""Mandatory fields of a shared group that a command does not read."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers a field takes: from `low` (without it where `open_low`) up to `high` likewise."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def admits(self, value: float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below and math.isfinite(value)
+
+    def __str__(self) -> str:
+        low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        if self.high == math.inf:
+            return low
+        return f"{low} and {'less than' if self.open_high else 'at most'} {self.high:g}"
+
+
+RANGES: dict[str, Range] = {
+    "data.window_tokens": Range(2),
+    "data.held_out_fraction": Range(0, 1, open_high=True),
+    "data.seed": Range(0),
+    "rope.base": Range(1, open_low=True),
+    "context_parallel.size": Range(1),
+    "deepspeed.zero_stage": Range(0, 3),
+    "optim.lr": Range(0, open_low=True),
+    "optim.eps": Range(0, open_low=True),
+    "optim.weight_decay": Range(0),
+    "optim.max_grad_norm": Range(0),
+    "optim.warmup_steps": Range(0),
+    "training.steps": Range(1),
+    "training.windows_per_step": Range(1),
+    "training.micro_batch_windows": Range(1),
+    "training.loss_chunk_rows": Range(1),
+    "training.seed": Range(0),
+    "training.save_every_steps": Range(0),
+    "training.keep_checkpoints": Range(1),
+    "training.log_every_steps": Range(1),
+    "workers": Range(0),
+    "window": Range(0),
+    "boundary_tokens": Range(0),
+    "max_pieces": Range(0),
+    "windows": Range(0),
+    "loss_chunk_rows": Range(1),
+}
+"""The numbers each of these fields takes."""
+
+
+def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of a config with its dotted key; an empty dictionary is a leaf itself."""
+    if is_dataclass(config):
+        children = {field.name: getattr(config, field.name) for field in fields(config)}
+    elif isinstance(config, dict) and config:
+        children = config
+    else:
+        yield prefix, config
+        return
+    for name, child in children.items():
+        yield from leaves(child, f"{prefix}.{name}" if prefix else str(name))
+
+
+def field_problems(config: Any) -> Iterator[Problem]:
+    """Fields that are missing, or whose word or number is not one the field takes."""
+    defaults = dict(leaves(type(config)()))
+    needless = NOT_NEEDED.get(type(config), frozenset())
+    for key, value in leaves(config):
+        if value == MISSING:
+            follows_another = "${" in str(defaults.get(key))  # which is missing itself, and reported
+            if key not in needless and not follows_another:
+                yield Problem(key, MISSING, _how_to_give(key))
+        elif key in CHOICES and value not in CHOICES[key]:
+            yield Problem(key, value, f"choose one of {', '.join(CHOICES[key])}")
+        elif key in RANGES and value is not None and not RANGES[key].admits(value):
+            yield Problem(key, value, f"must be {RANGES[key]}")
+
+
+def _how_to_give(key: str) -> str:
+    group = key.partition(".")[0]
+    by_group = f", or choose a file of the group: {group}=NAME" if group in GROUPS else ""
+    return f"must be given: {key}=VALUE{by_group}"
