@@ -1,0 +1,1 @@
+"""Packed windows, their order, and batches of them."""

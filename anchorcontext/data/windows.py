@@ -1,0 +1,127 @@
+"""Reading packed windows: memory-mapped, map-style, safe to hand to data loader workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anchorcontext.layout import WindowLayout
+from data_prep.errors import DataError
+from data_prep.pack.index import SPLITS, PackIndex
+from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT, piece_rows
+
+
+@dataclass(frozen=True)
+class Window:
+    """One training window of N rows.
+
+    Attributes:
+        input_ids: int64 [N]; rows that no piece fills hold the anchor id.
+        piece_lengths: rows of each piece: anchor, tokens, end-of-document row.
+        document_ids: the document of each piece, by its number over all sources.
+        starts: whether each piece begins its document.
+        prefix_lengths: rows before each piece's tokens.
+        piece_sources: the source of each piece, an index into `PackedWindows.source_names`.
+        loss_mask: bool [N], true where the row's token is to be learned; None: all of them.
+    """
+
+    input_ids: Tensor
+    piece_lengths: list[int]
+    document_ids: list[int]
+    starts: list[bool]
+    prefix_lengths: list[int]
+    piece_sources: list[int]
+    loss_mask: Tensor | None = None
+
+    def layout(self, arm: str) -> WindowLayout:
+        """Positions, segments and labels of the window's N rows under an attention arm."""
+        return WindowLayout(
+            self.piece_lengths,
+            arm=arm,
+            document_ids=self.document_ids,
+            starts=self.starts,
+            prefix_lengths=self.prefix_lengths,
+            num_rows=len(self.input_ids),
+        )
+
+
+class PackedWindows:
+    """The windows of one split of a pack index, by number.
+
+    Args:
+        index_folder: what `anchorcontext pack` wrote as data.index.
+        split: `train` or `held_out`.
+
+    Raises:
+        DataError: data that is not packed, or was changed since; a split without windows.
+    """
+
+    def __init__(self, index_folder: str | Path, split: str = "train") -> None:
+        if split not in SPLITS:
+            raise DataError(f"split={split!r} is not one of {', '.join(SPLITS)}")
+        self._index = PackIndex(index_folder)
+        self._stores = self._index.open_stores()
+        self.split = split
+        self.manifest: dict[str, Any] = self._index.manifest
+        self.window_tokens = self._index.window_tokens
+        self.index_hash = self._index.hash
+        self.source_names = [store.source for store in self._stores]
+        tokenizer = self._stores[0].tokenizer
+        self.tokenizer_hash: str = tokenizer["hash"]
+        self.tokenizer_path: str = tokenizer["path"]
+        self.anchor_id: int = tokenizer["anchor_id"]
+        self.eos_id: int = tokenizer["eos_id"]
+        self.vocab_size: int = tokenizer["vocab_size"]
+        self._pieces = self._index.pieces(split)
+        self._window_ends = self._index.window_ends(split)
+        if not len(self):
+            raise DataError(
+                f"the split {split} of {index_folder} has no windows: data.held_out_fraction="
+                f"{self.manifest['options']['held_out_fraction']} chose none of its documents. Pack with another"
+            )
+
+    def __len__(self) -> int:
+        return len(self._window_ends)
+
+    def __getitem__(self, index: int) -> Window:
+        """Window `index`, 0 .. len-1.
+
+        Raises:
+            IndexError: no such window.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"window {index} of {len(self)}")
+        first = int(self._window_ends[index - 1]) if index else 0
+        pieces = np.asarray(self._pieces[first : int(self._window_ends[index])])
+        lengths = piece_rows(pieces, self._index.end_of_document).tolist()
+        return Window(
+            input_ids=torch.from_numpy(self._gather_ids(pieces, lengths)),
+            piece_lengths=lengths,
+            document_ids=pieces["document"].tolist(),
+            starts=((pieces["flags"] & STARTS_DOCUMENT) > 0).tolist(),
+            prefix_lengths=[ANCHOR_ROWS] * len(pieces),
+            piece_sources=pieces["source"].tolist(),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process opens the files itself: pickled, a memory map would be copied whole."""
+        return PackedWindows, (self._index.folder, self.split)
+
+    def _gather_ids(self, pieces: np.ndarray, lengths: list[int]) -> np.ndarray:
+        """The ids of the window's rows, int64 [N]."""
+        ids = np.full(self.window_tokens, self.anchor_id, dtype=np.int64)
+        ends_with_eos = ((pieces["flags"] & ENDS_DOCUMENT) > 0) & (self._index.end_of_document == "eos")
+        columns = (pieces[name].tolist() for name in ("source", "shard", "start", "length"))
+        row = 0
+        for source, shard, start, length, rows, ends in zip(*columns, lengths, ends_with_eos.tolist(), strict=True):
+            first = row + ANCHOR_ROWS
+            ids[first : first + length] = self._stores[source].tokens(shard)[start : start + length]
+            row += rows
+            if ends:
+                ids[row - 1] = self.eos_id
+        return ids

@@ -1,0 +1,120 @@
+"""Files that are either whole or absent: temporary name, fsync, rename."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import DataError
+
+PARTIAL_SUFFIX = ".partial"
+_BLOCK_BYTES = 1 << 20
+
+
+class CheckedFile:
+    """A file written under a temporary name, with its SHA-256; `commit` gives it its real name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.num_bytes = 0
+        self._sha256 = hashlib.sha256()
+        self._file = open(_partial(path), "wb")  # noqa: SIM115 - closed by commit or discard
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._sha256.update(data)
+        self.num_bytes += memoryview(data).nbytes
+
+    def commit(self) -> dict[str, Any]:
+        """Put the bytes on the disk under the real name; returns the file's size and checksum.
+
+        The rename survives a power cut only after `sync_folder`, which one call does for many files.
+        """
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(_partial(self.path), self.path)
+        return {"bytes": self.num_bytes, "sha256": self._sha256.hexdigest()}
+
+    def discard(self) -> None:
+        self._file.close()
+        _partial(self.path).unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes | memoryview) -> dict[str, Any]:
+    """Write a whole file, durably; returns its size and checksum."""
+    file = CheckedFile(path)
+    try:
+        file.write(data)
+        written = file.commit()
+    except BaseException:
+        file.discard()
+        raise
+    sync_folder(path.parent)
+    return written
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that people can read, durably."""
+    write_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that a pack wrote.
+
+    Raises:
+        DataError: not JSON, so not a file that a pack finished.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}): delete its folder and run `anchorcontext pack` again") from None
+
+
+def digest_json(value: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Make the folder and hold it against other processes that would write there too.
+
+    Raises:
+        DataError: another process holds it. The hold ends with its process, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{folder} is being written by another process: wait for it to end") from None
+        yield
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + PARTIAL_SUFFIX)

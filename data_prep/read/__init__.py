@@ -1,0 +1,18 @@
+"""Files -> documents: JSON lines and plain text, gzipped or not."""
+
+from data_prep.read.documents import READERS, Document, Record, Skipped, check_has_documents
+from data_prep.read.files import InputFile, find_files
+from data_prep.read.source import Source
+from data_prep.read.streams import open_stream
+
+__all__ = [
+    "READERS",
+    "Document",
+    "InputFile",
+    "Record",
+    "Skipped",
+    "Source",
+    "check_has_documents",
+    "find_files",
+    "open_stream",
+]

@@ -1,0 +1,6 @@
+"""Documents -> token stores."""
+
+from data_prep.tokenize.build import BuiltStore, build_stores
+from data_prep.tokenize.tokenizer import DocumentTokenizer, TokenizerInfo, load_tokenizer
+
+__all__ = ["BuiltStore", "DocumentTokenizer", "TokenizerInfo", "build_stores", "load_tokenizer"]

@@ -1,0 +1,197 @@
+"""Token stores of all sources: reuse what is there, finish what was begun, refuse what differs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.disk import digest_file, only_writer, read_json, write_file, write_json
+from data_prep.errors import DataError
+from data_prep.read import InputFile, Source, check_has_documents, find_files
+from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, store_hash
+from data_prep.tokenize.pool import OnBytes, write_shards
+from data_prep.tokenize.shards import PARTS, Unit, file_identity, finished_record, plan_units
+from data_prep.tokenize.tokenizer import DocumentTokenizer
+
+_PLAN = "plan.json"
+_DIFFERENCES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class BuiltStore:
+    """A finished store, and how it came about.
+
+    Attributes:
+        reused: it was there already, made from the same files, tokenizer and options.
+        kept_shards: shards that an interrupted run had finished.
+    """
+
+    store: TokenStore
+    reused: bool
+    kept_shards: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    source: Source
+    folder: Path
+    files: list[InputFile]
+    units: list[Unit]
+    reused: bool
+    kept: int
+
+
+def build_stores(
+    sources: Sequence[Source],
+    tokenizer: DocumentTokenizer,
+    folder: Path,
+    *,
+    num_workers: int = 1,
+    overwrite: bool = False,
+    on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
+    on_bytes: OnBytes = lambda name, num_bytes: None,
+) -> list[BuiltStore]:
+    """Make or reuse the token store `folder`/`source.name` of every source.
+
+    Everything that can be wrong with a source is looked for before the first is tokenized.
+
+    Args:
+        num_workers: processes that tokenize; the bytes written do not depend on it.
+        overwrite: make a store anew where it was made from other files, tokenizer or options.
+        on_total: told what is left to read of each source, in bytes.
+        on_bytes: told of every block read.
+
+    Raises:
+        DataError: no sources, a source without documents, an existing store that differs (names
+            the fields), damaged input, or another process at work in the folder.
+    """
+    if not sources:
+        raise DataError("no sources: name at least one under data.sources")
+    with ExitStack() as stack:
+        jobs = []
+        for source in sources:
+            stack.enter_context(only_writer(folder / source.name))
+            jobs.append(_prepare(source, tokenizer, folder / source.name, overwrite))
+        tasks = []
+        for job in jobs:
+            left = [unit for unit in job.units if not job.reused and finished_record(job.folder, unit) is None]
+            on_total(job.source.name, sum(unit.num_bytes for unit in left))
+            tasks += [(job.source, unit, job.folder) for unit in left]
+        write_shards(tasks, tokenizer, num_workers, on_bytes)
+        for job in jobs:
+            if not job.reused:
+                _finish(job, tokenizer)
+        return [BuiltStore(TokenStore(job.folder), job.reused, job.kept) for job in jobs]
+
+
+def _prepare(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
+    files = find_files(source)
+    units = plan_units(files)
+    if (folder / MANIFEST).is_file():
+        try:
+            differences = _differences(folder, source, tokenizer, files)
+        except DataError as error:  # damaged, or of another format version
+            if not overwrite:
+                raise
+            differences = [str(error)]
+        if not differences:
+            _sweep(folder)
+            return _Job(source, folder, files, units, reused=True, kept=0)
+        if not overwrite:
+            raise DataError(
+                f"the token store {folder} was made from something else:\n"
+                + "\n".join(f"  - {difference}" for difference in differences)
+                + "\nSet overwrite=true to make it anew (indexes of it must be packed again), or another data.store"
+            )
+    check_has_documents(source, files)
+    plan = {
+        "format_version": FORMAT_VERSION,
+        "tokenizer": tokenizer.info.hash,
+        "options": source.options(),
+        "units": [[file_identity(file) for file in unit.files] for unit in units],
+    }
+    if not (folder / _PLAN).is_file() or read_json(folder / _PLAN) != plan:
+        _clear(folder)
+        (folder / PARTS).mkdir()
+        write_json(folder / _PLAN, plan)
+    kept = sum(finished_record(folder, unit) is not None for unit in units)
+    return _Job(source, folder, files, units, reused=False, kept=kept)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what earlier runs left; the manifest first, so that no half of a store looks whole."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    _sweep(folder)
+    for pattern in ("*.bin", "*.partial", FILES, SKIPPED):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def _finish(job: _Job, tokenizer: DocumentTokenizer) -> None:
+    """Gather the units' records into the manifest, which makes the folder a store."""
+    folder = job.folder
+    records: list[dict[str, Any]] = [read_json(folder / PARTS / f"{unit.number:05d}.json") for unit in job.units]
+    inputs = [entry for record in records for entry in record.pop("inputs")]
+    skipped: dict[str, int] = {}
+    for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
+        skipped[reason] = skipped.get(reason, 0) + count
+    parts = sorted((folder / PARTS).glob("*.skipped.jsonl"))
+    write_file(folder / SKIPPED, b"".join(path.read_bytes() for path in parts))
+    write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "source": job.source.name,
+        "tokenizer": asdict(tokenizer.info),
+        "dtype": tokenizer.info.dtype,
+        "options": job.source.options(),
+        "counts": {
+            "files": len(inputs),
+            "documents": sum(record["documents"] for record in records),
+            "tokens": sum(record["tokens"] for record in records),
+            "text_bytes": sum(record["text_bytes"] for record in records),
+            "skipped": dict(sorted(skipped.items())),
+        },
+        "shards": records,
+    }
+    if not manifest["counts"]["documents"]:
+        raise DataError(f"source {job.source.name}: the tokenizer leaves no token of any document")
+    write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
+    _sweep(folder)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what only an unfinished store needs."""
+    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    (folder / _PLAN).unlink(missing_ok=True)
+
+
+def _differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, files: Sequence[InputFile]) -> list[str]:
+    """What the store was made from that is otherwise now, a line each; files by content, not by date."""
+    manifest = TokenStore(folder).manifest
+    found = []
+    if manifest["tokenizer"]["hash"] != tokenizer.info.hash:
+        found.append(f"tokenizer: made with {manifest['tokenizer']['path']}, now {tokenizer.info.path} (other ids)")
+    for name, value in source.options().items():
+        if manifest["options"][name] != value:
+            found.append(f"{name}: made with {manifest['options'][name]!r}, now {value!r}")
+    entries = [json.loads(line) for line in (folder / FILES).read_text(encoding="utf-8").splitlines()]
+    before, now = {entry["name"]: entry for entry in entries}, {file.name: file for file in files}
+    changes = [f"file {name}: gone" for name in before if name not in now]
+    changes += [f"file {name}: new" for name in now if name not in before]
+    changes += [f"file {name}: changed" for name in now if name in before and _changed(before[name], now[name])]
+    found += changes[:_DIFFERENCES_SHOWN]
+    if len(changes) > _DIFFERENCES_SHOWN:
+        found.append(f"and {len(changes) - _DIFFERENCES_SHOWN} more files")
+    return found
+
+
+def _changed(before: dict[str, Any], now: InputFile) -> bool:
+    if before["num_bytes"] != now.num_bytes:
+        return True
+    return before["mtime_ns"] != now.mtime_ns and before["sha256"] != digest_file(Path(now.path))

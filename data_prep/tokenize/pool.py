@@ -1,0 +1,90 @@
+"""Units of work over processes, with progress in bytes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import DataError
+from data_prep.read import Source
+from data_prep.tokenize.shards import Unit, write_shard
+from data_prep.tokenize.tokenizer import DocumentTokenizer
+
+OnBytes = Callable[[str, int], None]
+"""Told of every block read: source name, bytes."""
+
+_POLL_SECONDS = 0.2
+
+Task = tuple[Source, Unit, Path]
+
+# What every task of a worker process shares; set once by `_start_worker`.
+_tokenizer: DocumentTokenizer
+_progress: Any
+
+
+def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_workers: int, on_bytes: OnBytes) -> None:
+    """Tokenize every unit; the bytes written do not depend on `num_workers`.
+
+    Raises:
+        DataError: the first unit that failed, or a worker that was killed. Finished shards stay.
+    """
+    num_processes = min(num_workers, len(tasks))
+    if num_processes <= 1:
+        for source, unit, folder in tasks:
+            write_shard(source, tokenizer, unit, folder, lambda count, name=source.name: on_bytes(name, count))
+        return
+    context = multiprocessing.get_context("spawn")
+    progress = context.Queue()
+    threads = max(num_workers // num_processes, 1)
+    with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress)) as pool:
+        # Largest first, so that no process is left alone with a large one at the end.
+        ordered = sorted(tasks, key=lambda task: -task[1].num_bytes)
+        futures = [pool.submit(_run_task, task) for task in ordered]
+        try:
+            _follow(futures, progress, on_bytes)
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a tokenizing process was killed, perhaps for memory: start again with fewer `workers`; "
+                "finished shards are kept"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _follow(futures: Sequence[Future[None]], progress: Any, on_bytes: OnBytes) -> None:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+        for name, count in _drain(progress):
+            on_bytes(name, count)
+        for future in done:
+            future.result()
+    for name, count in _drain(progress):
+        on_bytes(name, count)
+
+
+def _drain(progress: Any) -> Iterator[tuple[str, int]]:
+    while True:
+        try:
+            yield progress.get_nowait()
+        except queue.Empty:
+            return
+
+
+def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any) -> None:
+    global _tokenizer, _progress
+    # Read once by the tokenizers library, in this process alone: threads beside processes.
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    _tokenizer, _progress = tokenizer, progress
+
+
+def _run_task(task: Task) -> None:
+    source, unit, folder = task
+    write_shard(source, _tokenizer, unit, folder, lambda count: _progress.put((source.name, count)))

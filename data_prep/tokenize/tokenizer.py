@@ -1,0 +1,225 @@
+"""A Hugging Face fast tokenizer as documents need it: plain ids, no BOS or EOS, control tokens as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_prep.disk import digest_json
+from data_prep.errors import DataError
+
+_UINT16_IDS = 1 << 16
+# The parts of tokenizer.json that decide a document's ids. Decoder, post-processor, padding and
+# truncation do not, and the library rewrites them freely when a tokenizer is saved again.
+_SECTIONS = ("model", "normalizer", "pre_tokenizer", "added_tokens")
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """What a store says about its tokenizer.
+
+    Attributes:
+        path: folder or hub name, as the user gave it.
+        hash: SHA-256 of what decides ids; the same for a copy or a re-saved tokenizer.
+        vocab_size: the largest id that exists, plus one.
+        anchor_id: the token that begins every piece: BOS, or EOS where there is no BOS.
+        anchor_token: its text.
+        eos_id: the end-of-document token.
+    """
+
+    path: str
+    hash: str
+    vocab_size: int
+    anchor_id: int
+    anchor_token: str
+    eos_id: int
+
+    @property
+    def dtype(self) -> str:
+        """How a store keeps ids: little-endian uint16 where every id fits, else uint32."""
+        return "<u2" if self.vocab_size <= _UINT16_IDS else "<u4"
+
+
+class DocumentTokenizer:
+    """Encodes documents; picklable, so that worker processes can be given it.
+
+    Control tokens in a text are ordinary text: no document can end itself or bring an anchor.
+
+    Args:
+        info: what the store records.
+        definition: the text of tokenizer.json.
+
+    Raises:
+        DataError: the tokenizer gives a control token's id for its text all the same.
+    """
+
+    def __init__(self, info: TokenizerInfo, definition: str) -> None:
+        self.info = info
+        self._definition = definition
+        parsed = json.loads(definition)
+        controls = _control_tokens(parsed, info)
+        self._tokenizer = Tokenizer.from_str(json.dumps(_without_controls(parsed, controls)))
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._check_controls(controls, _unknown_id(parsed["model"]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DocumentTokenizer, (self.info, self._definition)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, in the store's dtype, without any special token."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=self.info.dtype) for encoding in encodings]
+
+    def _check_controls(self, controls: dict[str, int], unknown_id: int | None) -> None:
+        ids = set(controls.values()) - {unknown_id}  # letters outside the vocabulary may become it
+        for token, encoded in zip(controls, self.encode(list(controls)), strict=True):
+            if found := ids.intersection(encoded.tolist()):
+                raise DataError(
+                    f"tokenizer {self.info.path}: the text {token!r} in a document becomes the control token "
+                    f"{min(found)}, and there is no way to keep it text"
+                )
+
+
+def load_tokenizer(path: str) -> DocumentTokenizer:
+    """Load a tokenizer from a folder or, by name, from the hub or its cache.
+
+    A folder that says everything itself (tokenizer.json, and both bos_token and eos_token in
+    tokenizer_config.json or special_tokens_map.json) is read without transformers; what is left
+    unsaid is a default of the tokenizer's class, which transformers knows.
+
+    Raises:
+        DataError: no such tokenizer, not a fast one, or one without an EOS token.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir() and (named := _named_tokens(folder)) is not None:
+        definition = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        return _build(path, definition, *named)
+    if not folder.is_dir() and (folder.is_absolute() or path.startswith((".", "~"))):
+        raise DataError(f"tokenizer {path}: no such folder")
+    return _load_by_transformers(path)
+
+
+def _named_tokens(folder: Path) -> tuple[str | None, str | None] | None:
+    """BOS and EOS as the folder's files state them; None where they leave one to the class."""
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    stated: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            stated.update(json.loads((folder / name).read_text(encoding="utf-8")))
+    if "bos_token" not in stated or "eos_token" not in stated:
+        return None
+    bos, eos = (_token_text(stated[key]) for key in ("bos_token", "eos_token"))
+    return bos, eos
+
+
+def _token_text(token: Any) -> str | None:
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _load_by_transformers(path: str) -> DocumentTokenizer:
+    from transformers import AutoTokenizer  # costs seconds, and is rarely needed
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except Exception as error:
+        raise DataError(f"tokenizer {path} cannot be loaded: {error}") from error
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise DataError(f"tokenizer {path} is a {type(tokenizer).__name__}, not a fast tokenizer (tokenizer.json)")
+    return _build(path, backend.to_str(), tokenizer.bos_token, tokenizer.eos_token)
+
+
+def _build(path: str, definition: str, bos: str | None, eos: str | None) -> DocumentTokenizer:
+    tokenizer = Tokenizer.from_str(definition)
+    if eos is None:
+        raise DataError(f"tokenizer {path} has no eos_token: name one in its tokenizer_config.json")
+    anchor = eos if bos is None else bos
+    anchor_id, eos_id = tokenizer.token_to_id(anchor), tokenizer.token_to_id(eos)
+    for token, token_id in ((anchor, anchor_id), (eos, eos_id)):
+        if token_id is None:
+            raise DataError(f"tokenizer {path}: {token!r} is named as BOS or EOS but is not in its vocabulary")
+    parsed = json.loads(definition)
+    digest = digest_json([_canonical({key: parsed.get(key) for key in _SECTIONS}), anchor_id, eos_id])
+    vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    return DocumentTokenizer(TokenizerInfo(path, digest, vocab_size, anchor_id, anchor, eos_id), definition)
+
+
+def _canonical(value: Any) -> Any:
+    """The same for every way the library writes one tokenizer: defaults left out, merges as pairs."""
+    if isinstance(value, dict):
+        kept = {
+            key: _canonical(item)
+            for key, item in value.items()
+            if not (item is None or item is False or item == "" or key == "merges")
+        }
+        if "merges" in value:
+            kept["merges"] = _pairs(value["merges"])
+        return kept
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return value
+
+
+def _control_tokens(parsed: dict[str, Any], info: TokenizerInfo) -> dict[str, int]:
+    """Every special token, the unknown token among them, and the anchor and EOS in any case, by text."""
+    texts = {token["id"]: token["content"] for token in parsed["added_tokens"]}
+    special = {token["id"] for token in parsed["added_tokens"] if token["special"]}
+    vocab = parsed["model"]["vocab"]
+    in_vocab = vocab.items() if isinstance(vocab, dict) else ((text, index) for index, (text, _) in enumerate(vocab))
+    wanted = special | {info.anchor_id, info.eos_id}
+    texts.update({index: text for text, index in in_vocab if index in wanted})
+    return {texts[index]: index for index in sorted(wanted)}
+
+
+def _without_controls(parsed: dict[str, Any], controls: dict[str, int]) -> dict[str, Any]:
+    """The definition with control tokens out of the reach of any text.
+
+    `encode_special_tokens` keeps the library from cutting special tokens out of a text, but a model
+    whose own vocabulary holds them may still find them in the letters (Unigram, WordLevel, BPE with
+    ignore_merges). There they get names that no text can spell.
+    """
+    model = dict(parsed["model"])
+    vocab = model["vocab"]
+    inside = controls.keys() & (vocab.keys() if isinstance(vocab, dict) else {text for text, _ in vocab})
+    renamed = {text: _unspellable(text, controls[text]) for text in inside}
+    if isinstance(vocab, dict):
+        model["vocab"] = {renamed.get(text, text): index for text, index in vocab.items()}
+    else:
+        model["vocab"] = [[renamed.get(text, text), score] for text, score in vocab]
+    if model.get("unk_token") in renamed:
+        model["unk_token"] = renamed[model["unk_token"]]
+    if "merges" in model:
+        model["merges"] = [merge for merge in _pairs(model["merges"]) if not inside & {*merge, "".join(merge)}]
+    # A renamed token must not be looked up by its old name; one outside the vocabulary keeps its
+    # entry, because ids of later added tokens follow from it.
+    added = [
+        {**token, "special": token["content"] in controls}
+        for token in parsed["added_tokens"]
+        if token["content"] not in inside
+    ]
+    return {**parsed, "model": model, "added_tokens": added}
+
+
+def _unknown_id(model: dict[str, Any]) -> int | None:
+    if isinstance(model["vocab"], dict):
+        return model["vocab"].get(model.get("unk_token"))
+    return model.get("unk_id")
+
+
+def _pairs(merges: list[Any]) -> list[list[str]]:
+    """BPE merges as pairs; older files hold them as one string."""
+    return [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+
+
+def _unspellable(text: str, index: int) -> str:
+    """A name that no text holds (noncharacters) and no pre-tokenizer leaves in one part (spaces)."""
+    return f"\ufdd0 \ufdd1 control {index} \ufdd1 {text} \ufdd0"
