@@ -1,0 +1,19 @@
+"""Attention kernels: queries, keys, values and segments in, output and logsumexp out; and back."""
+
+from anchorcontext.attention.kernels import KERNELS, Kernel, check_kernel_name, choose_kernel
+from anchorcontext.attention.partials import accumulation_dtype, merge_partials
+from anchorcontext.attention.segments import Segments, single_segment
+from anchorcontext.attention.self_test import KernelMismatchError, self_test
+
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "KernelMismatchError",
+    "Segments",
+    "accumulation_dtype",
+    "check_kernel_name",
+    "choose_kernel",
+    "merge_partials",
+    "self_test",
+    "single_segment",
+]

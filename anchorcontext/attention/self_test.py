@@ -1,0 +1,79 @@
+"""Start-up self-test: the chosen kernel against `math`, before a single step is trusted to it.
+
+Catches what differs between versions and builds of kernels and stays silent otherwise: causal
+alignment, logsumexp layout and base, grouped heads, gradients of overlapping keys.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anchorcontext.attention.kernels import KERNELS, choose_kernel
+from anchorcontext.attention.partials import accumulation_dtype
+from anchorcontext.attention.segments import Segments
+
+_HEAD_SIZE = 16
+_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+
+
+class KernelMismatchError(RuntimeError):
+    """A kernel computes something else than attention."""
+
+
+@cache
+def self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
+    """Compare kernel `name` with `math` on 24 rows of 4 query and 2 key heads; once a process.
+
+    Raises:
+        KernelMismatchError: which result differs, by how much, in which versions.
+    """
+    kernel = choose_kernel(name, device)
+    if kernel.name == "math":
+        return
+    segments = _case()
+    query, key, value, grad_out = _tensors(device, dtype)
+    scale = _HEAD_SIZE**-0.5
+    expected_out, expected_lse = KERNELS["math"].forward(query, key, value, segments, scale)
+    out, lse = kernel.forward(query, key, value, segments, scale)
+    saved_out, saved_lse = expected_out.to(dtype), expected_lse.to(accumulation_dtype(dtype))
+    saved = (grad_out, query, key, value, saved_out, saved_lse, segments, scale)
+    names = ("output", "logsumexp", "gradient of query", "gradient of key", "gradient of value")
+    results = (out, lse, *kernel.backward(*saved))
+    expected = (expected_out, expected_lse, *KERNELS["math"].backward(*saved))
+    for what, result, reference in zip(names, results, expected, strict=True):
+        _compare(what, result, reference, kernel.name, device, dtype)
+
+
+def _case() -> Segments:
+    """A document, the last rows of another, its first rows, one row alone, rows of no segment."""
+    return Segments(
+        query_starts=np.array([0, 7, 12, 16]),
+        query_lengths=np.array([7, 5, 4, 1]),
+        key_starts=np.array([0, 7, 7, 23]),
+        key_lengths=np.array([7, 13, 4, 1]),
+    )
+
+
+def _tensors(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(24, 4, _HEAD_SIZE), (24, 2, _HEAD_SIZE), (24, 2, _HEAD_SIZE), (24, 4, _HEAD_SIZE)]
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype) for shape in shapes]
+
+
+def _compare(what: str, result: Tensor, reference: Tensor, name: str, device: torch.device, dtype: torch.dtype) -> None:
+    if result.shape != reference.shape:
+        error = f"has shape {tuple(result.shape)}, not {tuple(reference.shape)}"
+    else:
+        result = result.double()
+        same = torch.isclose(result, reference, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype])
+        if bool(same.all()):
+            return
+        error = f"is off by up to {float((result - reference).nan_to_num(torch.inf).abs().max()):.2g}"
+    raise KernelMismatchError(
+        f"kernel {name!r} fails its self-test on {device} in {dtype} with torch {torch.__version__}: its {what} "
+        f"{error}. Its results cannot be trusted; choose another kernel (kernel='math' is always right)"
+    )

@@ -1,0 +1,18 @@
+"""Attention over windows that several ranks share: plan, exchange, compute."""
+
+from anchorcontext.context_parallel.context import AttentionContext
+from anchorcontext.context_parallel.costs import CostModel
+from anchorcontext.context_parallel.function import causal_attention, packed_attention
+from anchorcontext.context_parallel.plan import EXCHANGES, ContextPlan, plan_context
+from anchorcontext.context_parallel.policies import POLICIES
+
+__all__ = [
+    "EXCHANGES",
+    "POLICIES",
+    "AttentionContext",
+    "ContextPlan",
+    "CostModel",
+    "causal_attention",
+    "packed_attention",
+    "plan_context",
+]

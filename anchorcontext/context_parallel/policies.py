@@ -1,0 +1,52 @@
+"""Policies: which rank holds which rows of a window.
+
+Each gives every rank ceil(rows / ranks) rows, or fewer on some, whatever the lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from anchorcontext.context_parallel.rows import SegmentedRows, Shares
+
+
+def contiguous(window: SegmentedRows, ranks: int) -> Shares:
+    """Rank r holds window rows [r * c, (r + 1) * c), c = ceil(rows / ranks); the last ranks what is left.
+
+    Least traffic, unequal work: a document's last rank sees all of it.
+    """
+    rows_per_rank = max(1, -(-window.num_rows // ranks))
+    bounds = np.arange(0, window.num_rows, rows_per_rank)
+    # Window rows to places: a bound lies inside a run, or begins one.
+    by_row = np.argsort(window.rows)
+    run = by_row[np.searchsorted(window.rows[by_row], bounds, side="right") - 1]
+    places = np.union1d(window.places, window.places[run] + bounds - window.rows[run])
+    run = np.searchsorted(window.places, places, side="right") - 1
+    rows = window.rows[run] + places - window.places[run]
+    return Shares.cut(window, places, rows // rows_per_rank)
+
+
+def zigzag(window: SegmentedRows, ranks: int) -> Shares:
+    """Every document in 2 * ranks chunks; rank r holds chunks r and 2 * ranks - 1 - r of each.
+
+    Equal work and equal rows: a document's n rows give each rank floor(n / ranks), and the rest one
+    each to ranks in turn, going on from one document to the next, so that totals differ by at most
+    one. Padding is shared out as a last document.
+    """
+    lengths = np.diff(np.append(window.segment_offsets, window.num_rows))
+    base, rest = lengths // ranks, lengths % ranks
+    first_taker = (np.cumsum(rest) - rest) % ranks
+    turn = (np.arange(ranks)[None, :] - first_taker[:, None]) % ranks
+    counts = base[:, None] + (turn < rest[:, None])  # [segments, ranks]
+    early = counts // 2
+    chunks = np.concatenate([early, (counts - early)[:, ::-1]], axis=1).reshape(-1)
+    owner = np.tile(np.concatenate([np.arange(ranks), np.arange(ranks)[::-1]]), len(lengths))
+    held = chunks > 0
+    starts = (np.cumsum(chunks) - chunks)[held]
+    return Shares.cut(window, starts, owner[held])
+
+
+POLICIES: dict[str, Callable[[SegmentedRows, int], Shares]] = {"contiguous": contiguous, "zigzag": zigzag}
+"""Policies by name; `auto` is the cheapest of them by the cost model."""
