@@ -64,7 +64,7 @@ class PackedWindows:
     def __init__(self, index_folder: str | Path, split: str = "train") -> None:
         if split not in SPLITS:
             raise DataError(f"split={split!r} is not one of {', '.join(SPLITS)}")
-        self._index = PackIndex(index_folder)
+        self._index = PackIndex(Path(index_folder).expanduser())
         self._stores = self._index.open_stores()
         self.split = split
         self.manifest: dict[str, Any] = self._index.manifest

@@ -25,7 +25,7 @@ from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 PARTS = "parts"
 _BATCH_CHARACTERS = 1 << 20
-_UNIT_BYTES = 64 << 20
+_UNIT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)

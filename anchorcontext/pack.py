@@ -1,0 +1,161 @@
+"""`anchorcontext pack`: sources -> token stores -> pack index, with a summary of what became of all.
+
+Run again with the same options it finds everything done; with another window length, seed or
+held-out share (and another data.index) it reuses the stores and takes seconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from anchorcontext.config.app import hydra_command
+from anchorcontext.config.schema import DataConfig, PackConfig
+from data_prep.pack import SPLITS, BuiltIndex, PackOptions, build_index
+from data_prep.read import Source
+from data_prep.store import SKIPPED
+from data_prep.tokenize import BuiltStore, build_stores, load_tokenizer
+
+
+def run(config: PackConfig) -> None:
+    """Pack the data that `config.data` describes and print the summary.
+
+    Raises:
+        DataError: sources, options or existing files that do not fit; says which and the way out.
+    """
+    data = config.data
+    console = Console(highlight=False, soft_wrap=True)
+    options = PackOptions(data.window_tokens, data.end_of_document, data.held_out_fraction, data.seed)
+    sources = read_sources(data)
+    tokenizer = load_tokenizer(data.tokenizer)
+    with _SourceBars(console) as bars:
+        stores = build_stores(
+            sources,
+            tokenizer,
+            Path(data.store).expanduser(),
+            num_workers=config.workers or os.cpu_count() or 1,
+            overwrite=config.overwrite,
+            on_total=bars.begin,
+            on_bytes=bars.advance,
+        )
+    with console.status("packing windows"):
+        index = build_index(
+            [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
+        )
+    print_summary(console, stores, index)
+
+
+def read_sources(data: DataConfig) -> list[Source]:
+    """The config's sources as data_prep takes them, sorted by name: their order has no effect."""
+    return [
+        Source(name, source.path, source.format, source.pattern, source.text_field, dict(source.where))
+        for name, source in sorted(data.sources.items())
+    ]
+
+
+def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIndex) -> None:
+    """Documents and tokens of each source, windows of each split, and everything left out."""
+    manifest = index.index.manifest
+    for built in stores:
+        console.print(f"store {built.store.folder}: {_how_built(built)}")
+    how = "found as it should be, nothing to do" if index.reused else "packed"
+    console.print(f"index {index.index.folder}: {how} ({manifest['index_hash'][:12]})")
+    console.print(_source_table(manifest["account"]))
+    console.print(_split_table(manifest))
+    for built in stores:
+        skipped = built.store.manifest["counts"]["skipped"]
+        if skipped:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+            console.print(f"skipped in {built.store.source}: {reasons} (each in {built.store.folder / SKIPPED})")
+
+
+def _how_built(built: BuiltStore) -> str:
+    if built.reused:
+        return "reused (same files, tokenizer and options)"
+    kept = f", {built.kept_shards} of {built.store.num_shards} shards kept from an interrupted run"
+    return "tokenized" + (kept if built.kept_shards else "")
+
+
+def _source_table(account: dict[str, Any]) -> Table:
+    table = _table("Sources, in tokens", ("source", "documents", "skipped", "tokens", *SPLITS))
+    for name, counts in account.items():
+        table.add_row(
+            name,
+            f"{counts['documents']:,}",
+            f"{sum(counts['skipped'].values()):,}",
+            f"{counts['tokens']:,}",
+            *(f"{counts[split]['tokens']:,}" for split in SPLITS),
+        )
+    return table
+
+
+def _split_table(manifest: dict[str, Any]) -> Table:
+    columns = {"documents": "documents", "cut_documents": "cut", "tokens": "tokens", "padding_rows": "padding"}
+    table = _table(
+        f"Windows of {manifest['window_tokens']:,} rows (cut: documents longer than a window)",
+        ("split", "windows", "density", *columns.values()),
+    )
+    for split in SPLITS:
+        counts = manifest["splits"][split]
+        values = [f"{counts[name]:,}" for name in columns]
+        table.add_row(split, f"{counts['windows']:,}", f"{counts['density']:.3%}", *values)
+    return table
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+class _SourceBars:
+    """A bar a source, in bytes read; nothing is shown where nothing is left to read."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> _SourceBars:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._tasks:
+            self._progress.stop()
+
+    def begin(self, name: str, num_bytes: int) -> None:
+        if num_bytes:
+            self._progress.start()
+            self._tasks[name] = self._progress.add_task(f"tokenizing {name}", total=num_bytes)
+
+    def advance(self, name: str, num_bytes: int) -> None:
+        self._progress.advance(self._tasks[name], num_bytes)
+
+
+main = hydra_command("pack", run)
+
+if __name__ == "__main__":
+    main()
