@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
 from anchorcontext.models.attention_interface import register
 from anchorcontext.rope import replace_rotary, set_rope
@@ -85,25 +85,17 @@ def _pretrained(path: str, config: PretrainedConfig, attn: str, dtype: torch.dty
         raise _unreadable(path, error) from error
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if absent:
-        raise ConfigError(
-            [
-                Problem(
-                    "model.path",
-                    path,
-                    f"its weights lack {len(absent)} tensors of the architecture, such as {absent[0]}; "
+        raise ConfigError.of(
+            "model.path",
+            path,
+            f"its weights lack {len(absent)} tensors of the architecture, such as {absent[0]}; "
                     "model.init=random draws all of them anew",
-                )
-            ]
         )
     return model
 
 
 def _unreadable(path: str, error: Exception) -> ConfigError:
     reason = str(error).splitlines()[0]
-    return ConfigError(
-        [
-            Problem(
-                "model.path", path, f"give a folder or hub name of a causal language model that can be read ({reason})"
-            )
-        ]
+    return ConfigError.of(
+        "model.path", path, f"give a folder or hub name of a causal language model that can be read ({reason})"
     )

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.errors import ConfigError
 from anchorcontext.layout import IGNORED_LABEL
 
 LogitTransform = Callable[[Tensor], Tensor]
@@ -136,7 +136,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return losses
 
     @staticmethod
-    def backward(ctx: Any, grad_losses: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_losses: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels = ctx.saved_tensors
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
@@ -185,4 +185,4 @@ def _hidden_states(model: PreTrainedModel, input_ids: Tensor, position_ids: Tens
 
 
 def _refusal(model: PreTrainedModel, fix: str) -> ConfigError:
-    return ConfigError([Problem("model.path", type(model).__name__, fix)])
+    return ConfigError.of("model.path", type(model).__name__, fix)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.errors import ConfigError
 
 FIXED_TYPES = ("default", "linear", "llama3", "yarn")
 """Types whose frequencies depend on the config alone."""
@@ -100,7 +100,7 @@ def _parameters(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def _refusal(value: str, fix: str) -> ConfigError:
-    return ConfigError([Problem("model.path", value, fix)])
+    return ConfigError.of("model.path", value, fix)
 
 
 def _llama3(frequencies: Tensor, parameters: dict[str, Any]) -> Tensor:

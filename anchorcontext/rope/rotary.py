@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.errors import ConfigError
 from anchorcontext.rope.parameters import inverse_frequencies
 
 _RELATIVE_TOLERANCE = 1e-5
@@ -106,14 +106,8 @@ def replace_rotary(model: PreTrainedModel, compute: str = "float32") -> FixedRot
     ]
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"
-        raise ConfigError(
-            [
-                Problem(
-                    "model.path",
-                    model.config.model_type,
-                    f"a model with one rotary module is needed, this architecture has: {names}",
-                )
-            ]
+        raise ConfigError.of(
+            "model.path", model.config.model_type, f"needs one rotary module, this architecture has: {names}"
         )
     name, original = found[0]
     rotary = FixedRotary(original, compute)
@@ -159,13 +153,9 @@ def frequency_digest(module: nn.Module) -> str:
 
 
 def _unknown_form(rotary: nn.Module) -> ConfigError:
-    return ConfigError(
-        [
-            Problem(
-                "model.path",
-                type(rotary).__name__,
-                "this rotary module maps positions to angles in a form that is not known here, so its frequencies "
-                "cannot be kept in float32; choose another architecture",
-            )
-        ]
+    return ConfigError.of(
+        "model.path",
+        type(rotary).__name__,
+        "this rotary module maps positions to angles in a form that is not known here, so its frequencies "
+        "cannot be kept in float32; choose another architecture",
     )
