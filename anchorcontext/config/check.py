@@ -54,7 +54,9 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
 
 def _pack_problems(config: PackConfig) -> Iterator[Problem]:
     if not config.data.sources:
-        yield Problem("data.sources", "{}", "nothing to pack: choose data=NAME, or '+data.sources.NAME={path: FOLDER}'")
+        yield Problem(
+            "data.sources", "{}", "nothing to pack: choose data=NAME, or '+data.sources={NAME: {path: FOLDER}}'"
+        )
     for name, source in config.data.sources.items():
         yield from source_problems(f"data.sources.{name}.path", source.path)
         if source.format not in SOURCE_FORMATS:

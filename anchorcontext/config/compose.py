@@ -34,7 +34,7 @@ _COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, Value
 
 @dataclass(frozen=True)
 class Composed:
-    """A config and the overrides that led to it."""
+    """A typed, checked config and the overrides that led to it."""
 
     config: Any
     overrides: list[str]
@@ -56,7 +56,7 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
     found: list[Problem] = []
     while True:
         try:
-            hydra_gave = _run_hydra(command, remaining)
+            read = read_config(command, remaining)
             break
         except _COMPOSE_ERRORS as error:
             culprit = _culprit(remaining, error)
@@ -65,10 +65,13 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
             remaining.remove(culprit)
             found.append(_override_problem(command, culprit, error))
     composed = None
-    if hydra_gave is not None:
-        composed = Composed(typed(hydra_gave.config), hydra_gave.overrides)
-        found += _unknown_keys(command, hydra_gave.config)
-        found += problems(composed.config, world_size=int(os.environ.get("WORLD_SIZE", "1")))
+    if read is not None:
+        composed = Composed(typed(read[0]), read[1])
+        found += _unknown_keys(command, read[0])
+        refused = {problem.key for problem in found}  # left out above, so missing below
+        for problem in problems(composed.config, world_size=int(os.environ.get("WORLD_SIZE", "1"))):
+            if problem.value != MISSING or problem.key not in refused:
+                found.append(problem)
     if found:
         raise ConfigError(found)
     return composed
@@ -78,12 +81,6 @@ def config_folder() -> Path:
     """The folder of the YAML files: `_configs` in an installed package, `configs` in a checkout."""
     installed = Path(__file__).resolve().parents[1] / "_configs"
     return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "configs"
-
-
-def register_schemas() -> None:
-    """Give Hydra each command's dataclass, under the name that the command's YAML starts from."""
-    for command, schema in SCHEMAS.items():
-        ConfigStore.instance().store(name=f"{command}_schema", node=schema, provider="anchorcontext")
 
 
 def typed(node: Any) -> Any:
@@ -96,27 +93,32 @@ def typed(node: Any) -> Any:
         kind = OmegaConf.get_type(node)
         if kind is None or not is_dataclass(kind):
             return values
-        return kind(**{field.name: values[field.name] for field in fields(kind)})
+        return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
     if isinstance(node, ListConfig):
         return [typed(item) for item in node]
     return node
 
 
-def _run_hydra(command: str, arguments: Sequence[str]) -> Composed | None:
-    """Hydra's own command line over `arguments`, raising its errors instead of printing them."""
-    register_schemas()
-    composed: list[Composed] = []
+def read_config(command: str, arguments: Sequence[str]) -> tuple[DictConfig, list[str]] | None:
+    """The config as Hydra composes it, unchecked, and its overrides; None where Hydra only printed.
+
+    Raises:
+        HydraException, OmegaConfBaseException, ValueError: as Hydra finds them, one at a time.
+    """
+    for name, schema in SCHEMAS.items():  # the dataclass that the command's YAML starts from
+        ConfigStore.instance().store(name=f"{name}_schema", node=schema, provider="anchorcontext")
+    captured: list[tuple[DictConfig, list[str]]] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
     def capture(config: DictConfig) -> None:
-        composed.append(Composed(config, list(HydraConfig.get().overrides.task)))
+        captured.append((config, list(HydraConfig.get().overrides.task)))
 
     with _started_as(f"anchorcontext {command}", arguments):
         capture()
-    if not composed:
+    if not captured:
         return None
-    OmegaConf.resolve(composed[0].config)
-    return composed[0]
+    OmegaConf.resolve(captured[0][0])
+    return captured[0]
 
 
 @contextmanager
@@ -139,7 +141,7 @@ def _unknown_keys(command: str, node: DictConfig, prefix: str = "") -> Iterator[
     kind = OmegaConf.get_type(node)
     known = {field.name for field in fields(kind)} if is_dataclass(kind) else None
     for name in node:
-        key = f"{prefix}{name}"
+        key = f"{prefix}{name!s}"
         if known is not None and name not in known:
             yield Problem(key, OmegaConf.select(node, str(name)), f"no such key{_did_you_mean(command, key)}")
         elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig):
@@ -163,10 +165,11 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
     """What is wrong with an override, in words that name the way out."""
     key, _, value = override.lstrip("+~").partition("=")
     cause = error.__cause__
+    unknown = isinstance(cause, ConfigKeyError | ConfigAttributeError) and str(error).startswith("Could not override")
     source = re.fullmatch(r"data\.sources\.(\w+)\.(\w+)", key)
-    if source and isinstance(cause, ConfigKeyError | ConfigAttributeError | ValidationError):
-        fix = f"a new source is added whole: '+data.sources.{source[1]}={{{source[2]}: {value}}}'"
-    elif isinstance(cause, ConfigKeyError | ConfigAttributeError):
+    if source and (unknown or isinstance(cause, ValidationError)):
+        fix = f"a new source is added whole: '+data.sources={{{source[1]}: {{{source[2]}: {value}}}}}'"
+    elif unknown:
         fix = f"no such key{_did_you_mean(command, key)}"
     elif isinstance(error, MissingConfigException):
         options = list(error.options or [])

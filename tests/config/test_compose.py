@@ -1,0 +1,125 @@
+"""Composing: typed values, unknown keys, several mistakes in one error, and nothing written."""
+
+from pathlib import Path
+
+import pytest
+
+from anchorcontext.config.compose import compose, read_config, typed
+from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.schema import SCHEMAS, TrainConfig
+
+
+def problems_of(command: str, *arguments: str) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        compose(command, arguments)
+    return {problem.key: problem.fix for problem in caught.value.problems}
+
+
+def train_config(*arguments: str) -> TrainConfig:
+    read = read_config("train", arguments)
+    assert read is not None
+    return typed(read[0])
+
+
+def test_numbers_arrive_as_numbers() -> None:
+    config = train_config("rope.base=5e6", "optim.lr=2e-5", "optim.betas=[9e-1,0.95]", "training.steps=2000")
+    assert (config.rope.base, config.optim.lr, config.optim.betas) == (5_000_000.0, 2e-5, [0.9, 0.95])
+    assert all(type(value) is float for value in (config.rope.base, config.optim.lr, *config.optim.betas))
+    assert type(config.training.steps) is int
+    assert type(train_config("rope=64k").rope.base) is float
+    assert type(train_config("rope.base=1000000").rope.base) is float
+
+
+def test_one_word_changes_the_arm_of_an_experiment() -> None:
+    anchor, document = (
+        train_config("experiment=llama2_7b_64k"),
+        train_config("experiment=llama2_7b_64k", "attention=document"),
+    )
+    assert (anchor.attention.arm, document.attention.arm) == ("anchor", "document")
+    assert anchor.run.folder != document.run.folder
+    document.attention, document.run = anchor.attention, anchor.run
+    assert anchor == document
+
+
+def test_missing_values_do_not_stop_composing() -> None:
+    config = train_config()
+    assert isinstance(config, TrainConfig)
+    assert (config.model.path, config.model.tokenizer, config.run.folder) == ("???", "???", "???")
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "hint"),
+    [
+        ("training.stpes=3", "training.stpes", "training.steps"),
+        ("lr=1e-5", "lr", "optim.lr"),
+        ("atention=anchor", "atention", "attention"),
+        ("+training.extra=1", "training.extra", "no such key"),
+        ("+nothing_like_it=1", "nothing_like_it", "--cfg job"),
+        ("attention=ancor", "attention", "anchor, document"),
+        ("experiment=nope", "experiment", "llama2_7b_64k"),
+        ("training.steps=many", "training.steps", "whole number"),
+        ("training.steps=2e3", "training.steps", "whole number"),
+        ("optim.lr=fast", "optim.lr", "Float"),
+        ("optim.betas=0.9", "optim.betas", "list"),
+        ("data.sources.mine.path=x", "data.sources.mine.path", "'+data.sources={mine: {path: x}}'"),
+        ("model.path=a=b", "model.path", "quote"),
+        ("model.path", "model.path", "cannot be read"),
+        ("rope.base=5e6,6e6", "rope.base", "Ambiguous"),
+    ],
+)
+def test_an_override_that_does_not_apply(override: str, key: str, hint: str) -> None:
+    assert hint in problems_of("train", override)[key]
+
+
+def test_typos_wrong_types_and_the_check_in_one_error() -> None:
+    found = problems_of(
+        "train", "training.stpes=3", "attention=ancor", "training.steps=x", "optim.lr=-1", "model.path=./nowhere"
+    )
+    assert {"training.stpes", "attention", "training.steps", "optim.lr", "model.path", "run.name"} <= set(found)
+
+
+def test_a_source_can_be_added_on_the_command_line() -> None:
+    read = read_config("pack", ["+data.sources={mine: {path: corpus, format: text}}"])
+    assert read is not None
+    source = typed(read[0]).data.sources["mine"]
+    assert (source.path, source.format, source.text_field) == ("corpus", "text", "text")
+
+
+def test_a_mistake_in_a_yaml_file_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ntraining:\n  stepz: 3\n")
+    found = problems_of("train", "--config-dir", str(tmp_path), "experiment=mine")
+    assert "stepz" in found["experiment"]
+    (tmp_path / "experiment" / "mine.yaml").write_text("training: [\n")
+    assert "mine.yaml" in problems_of("train", "--config-dir", str(tmp_path), "experiment=mine")["config"]
+
+
+def test_experiments_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /attention: full\ntraining:\n  steps: 7\n"
+    )
+    config = train_config("--config-dir", str(tmp_path), "experiment=mine")
+    assert (config.attention.arm, config.training.steps) == ("full", 7)
+
+
+def test_an_interpolation_to_nothing(tmp_path: Path) -> None:
+    assert "nowhere" in problems_of("train", "run.name=${nowhere}")["config"]
+
+
+def test_sweeps_are_refused() -> None:
+    assert "--multirun" in problems_of("train", "--multirun", "optim.lr=1e-3,1e-4")
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_nothing_is_written(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    read_config(command, [])
+    with pytest.raises(ConfigError):
+        compose(command, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_world_size_comes_from_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert "the 3 ranks" in problems_of("train", "context_parallel=cp2")["context_parallel.size"]

@@ -1,0 +1,15 @@
+"""What holds for every test: no hub, no tracker, no display, one thread, DeepSpeed on the CPU.
+
+Set before anything is imported; processes that a test starts inherit it.
+"""
+
+import os
+
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    WANDB_MODE="offline",
+    MPLBACKEND="Agg",
+    OMP_NUM_THREADS="1",
+    TOKENIZERS_PARALLELISM="false",
+)
+os.environ.setdefault("DS_ACCELERATOR", "cpu")  # a test of GPU paths is started with "cuda"
