@@ -25,6 +25,7 @@ class Window:
         piece_lengths: rows of each piece: anchor, tokens, end-of-document row.
         document_ids: the document of each piece, by its number over all sources.
         starts: whether each piece begins its document.
+        ends: whether each piece ends its document.
         prefix_lengths: rows before each piece's tokens.
         piece_sources: the source of each piece, an index into `PackedWindows.source_names`.
         loss_mask: bool [N], true where the row's token is to be learned; None: all of them.
@@ -34,6 +35,7 @@ class Window:
     piece_lengths: list[int]
     document_ids: list[int]
     starts: list[bool]
+    ends: list[bool]
     prefix_lengths: list[int]
     piece_sources: list[int]
     loss_mask: Tensor | None = None
@@ -104,9 +106,18 @@ class PackedWindows:
             piece_lengths=lengths,
             document_ids=pieces["document"].tolist(),
             starts=((pieces["flags"] & STARTS_DOCUMENT) > 0).tolist(),
+            ends=((pieces["flags"] & ENDS_DOCUMENT) > 0).tolist(),
             prefix_lengths=[ANCHOR_ROWS] * len(pieces),
             piece_sources=pieces["source"].tolist(),
         )
+
+    def origin(self, document: int) -> tuple[str, int]:
+        """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
+        for store in self._stores:
+            if document < store.num_documents:
+                return store.origin(document)
+            document -= store.num_documents
+        raise IndexError(f"the index has {sum(store.num_documents for store in self._stores)} documents")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files itself: pickled, a memory map would be copied whole."""
