@@ -1,0 +1,164 @@
+"""Rules of the repository: imports point one way, docs' commands compose, sources are ASCII."""
+
+import ast
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anchorcontext.cli import COMMANDS
+from anchorcontext.config.compose import read_config
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("anchorcontext", "data_prep")
+
+# Who may import whom, besides itself. `config.schema` and `config.errors` are words that all share.
+_ATTENTION = {"layout", "attention"}
+_CONTEXT = {*_ATTENTION, "context_parallel"}
+_MODELS = {*_CONTEXT, "rope", "models"}
+_RUNS = {*_MODELS, "data"}
+_READING = {"data_prep.store", "data_prep.pack.index", "data_prep.permutation", "data_prep.errors"}
+ALLOWED = {
+    "anchorcontext": {*_RUNS},  # the public names, resolved when first used
+    "layout": set(),
+    "attention": {"layout"},
+    "context_parallel": _ATTENTION,
+    "rope": set(),
+    "models": {*_CONTEXT, "rope"},
+    "data": {"layout", "context_parallel", *_READING},
+    "config": {"data_prep.errors"},
+    "plots": {"layout"},
+    "train": _RUNS,
+    "evaluate": {*_RUNS, "plots"},
+    "inspect": {*_RUNS, "plots"},
+    "report": {*_RUNS, "plots"},
+    "pack": {"data_prep"},
+    "cli": {"config"},
+    "data_prep": set(),
+}
+SHARED = {"config.schema", "config.errors", "config.app"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Modules that a file imports, wherever in it, as dotted names; `from a import b` gives `a` and `a.b`."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def part_of(module: str) -> str:
+    """The part of the project that a module belongs to: `anchorcontext.train.loop` -> `train`."""
+    names = module.split(".")
+    return names[1] if names[0] == "anchorcontext" and len(names) > 1 else names[0]
+
+
+def is_module(dotted: str) -> bool:
+    path = ROOT / Path(*dotted.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("path", python_files(*CODE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    own = part_of(dotted)
+    assert own in ALLOWED, f"{own} is a new part: say in ALLOWED what it may import"
+    allowed = ALLOWED[own]
+    for module in imports_of(path):
+        if module.split(".")[0] not in CODE or module in CODE or not is_module(module):
+            continue
+        inside = module.removeprefix("anchorcontext.")
+        fine = part_of(module) == own or any(
+            f"{inside}.".startswith(f"{name}.") or name.startswith(f"{inside}.") for name in allowed | SHARED
+        )
+        assert fine, f"{dotted} imports {module}; {own} may import {', '.join(sorted(allowed)) or 'nothing of ours'}"
+
+
+def imported_packages(*folders: str) -> dict[str, set[str]]:
+    """Every module's imports by file, for rules about other projects' packages."""
+    return {str(path.relative_to(ROOT)): set(imports_of(path)) for path in python_files(*folders)}
+
+
+def test_data_prep_needs_no_torch_and_models_know_nothing_of_ranks() -> None:
+    for path, modules in imported_packages("data_prep").items():
+        assert not any(name.split(".")[0] in ("torch", "deepspeed", "anchorcontext") for name in modules), path
+    for path, modules in imported_packages(
+        "anchorcontext/models", "anchorcontext/rope", "anchorcontext/attention"
+    ).items():
+        assert not any(name.startswith(("torch.distributed", "deepspeed")) for name in modules), path
+
+
+def test_every_package_folder_has_an_init() -> None:
+    for path in python_files(*CODE):
+        assert (path.parent / "__init__.py").is_file(), f"{path.parent} would not be installed"
+
+
+def text_files() -> list[Path]:
+    suffixes = {".py", ".yaml", ".md", ".toml", ".txt", ".sh", ".sbatch"}
+    folders = (*CODE, "configs", "scripts", "tests", "docs", "benchmarks", "examples")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    return sorted(found) + [path for path in ROOT.iterdir() if path.suffix in suffixes] + [ROOT / "Makefile"]
+
+
+def test_sources_are_ascii() -> None:
+    for path in text_files():
+        text = path.read_bytes()
+        assert text.isascii(), f"{path.relative_to(ROOT)}: line {text[: _first_non_ascii(text)].count(10) + 1}"
+
+
+def _first_non_ascii(text: bytes) -> int:
+    return next(index for index, byte in enumerate(text) if byte > 127)
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+
+
+def commands_in(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Commands of ours in a document's shell blocks, as (name, what follows)."""
+    for block in re.findall(r"^```(?:bash|sh|console)\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            for index, word in enumerate(words):
+                module = word.removeprefix("anchorcontext.")
+                if Path(word).name == "anchorcontext" and index + 1 < len(words):
+                    yield words[index + 1], words[index + 2 :]
+                elif word.startswith("anchorcontext.") and words[index - 1] in ("-m", "--module"):
+                    yield module, words[index + 1 :]
+
+
+DOCS_COMMANDS = [(path.relative_to(ROOT), *command) for path in documents() for command in commands_in(path)]
+
+
+@pytest.mark.parametrize(("document", "command", "arguments"), DOCS_COMMANDS, ids=lambda value: str(value)[:60])
+def test_commands_in_the_documents_compose(
+    document: Path, command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    if command.startswith("--"):
+        return
+    assert command in COMMANDS, f"{document} names a command that does not exist: {command}"
+    assert read_config(command, [word for word in arguments if word.startswith(("+", "~")) or "=" in word]) is not None
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for path in documents():
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+
+
+def test_python_of_the_metadata_is_admitted() -> None:
+    assert sys.version_info >= (3, 11)
