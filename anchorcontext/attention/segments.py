@@ -41,6 +41,25 @@ class Segments:
         )
         return [(slice(first, last), slice(key, key_end)) for first, last, key, key_end in bounds]
 
+    @cached_property
+    def parts(self) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int, int, int]]]:
+        """The segments as squares and rectangles, for kernels that align causal masks top-left.
+
+        Each part is (first query, queries, first key, keys). The first list is causal, queries over
+        as many keys, their own rows; in the second, queries see all of their keys. A single query
+        sees all of its keys.
+        """
+        squares = np.where(self.query_lengths > 1, self.query_lengths, 0) if self.causal else 0 * self.query_lengths
+        earlier = self.key_lengths - squares
+        return (
+            _parts(squares > 0, self.query_starts, self.query_lengths, self.key_starts + earlier, squares),
+            _parts(earlier > 0, self.query_starts, self.query_lengths, self.key_starts, earlier),
+        )
+
+
+def _parts(chosen: np.ndarray, *columns: np.ndarray) -> list[tuple[int, int, int, int]]:
+    return list(zip(*(column[chosen].tolist() for column in columns), strict=True))
+
 
 @lru_cache(maxsize=64)
 def single_segment(num_queries: int, num_keys: int) -> Segments:

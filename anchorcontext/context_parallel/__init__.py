@@ -5,6 +5,7 @@ from anchorcontext.context_parallel.costs import CostModel
 from anchorcontext.context_parallel.function import causal_attention, packed_attention
 from anchorcontext.context_parallel.plan import EXCHANGES, ContextPlan, plan_context
 from anchorcontext.context_parallel.policies import POLICIES
+from anchorcontext.context_parallel.rows import take_rows
 
 __all__ = [
     "EXCHANGES",
@@ -15,4 +16,5 @@ __all__ = [
     "causal_attention",
     "packed_attention",
     "plan_context",
+    "take_rows",
 ]

@@ -26,12 +26,12 @@ def gather_keys(key: Tensor, value: Tensor, stage: DeviceStage, group: ProcessGr
         return key, value
     rows = torch.stack((key, value), dim=1)  # [Tl, 2, K, D]
     if stage.exchanges:
-        sent = rows[stage.send_rows]
+        sent = rows.index_select(0, stage.send_rows)
         received = rows.new_empty(sum(stage.receive_counts), *rows.shape[1:])
         dist.all_to_all_single(received, sent, stage.receive_counts, stage.send_counts, group=group)
         rows = torch.cat((rows, received))
     if stage.key_rows is not None:
-        rows = rows[stage.key_rows]
+        rows = rows.index_select(0, stage.key_rows)
     return rows[:, 0], rows[:, 1]
 
 
@@ -53,8 +53,7 @@ def return_gradients(
         return grads[:, 0], grads[:, 1]
     if stage.key_rows is not None:
         buffer = grads.new_zeros(num_local_rows + sum(stage.receive_counts), *grads.shape[1:])
-        buffer[stage.key_rows] = grads  # each row of the buffer is at most one key
-        grads = buffer
+        grads = buffer.index_copy_(0, stage.key_rows, grads)  # each row of the buffer is at most one key
     total, borrowed = grads[:num_local_rows], grads[num_local_rows:]
     if stage.exchanges:
         returned = borrowed.new_empty(len(stage.send_rows), *borrowed.shape[1:], dtype=dtype)
@@ -64,5 +63,6 @@ def return_gradients(
         lenders = zip(returned.split(stage.send_counts), stage.send_rows.split(stage.send_counts), strict=True)
         for part, rows in lenders:
             if len(rows):
-                total[rows] += part  # a row goes to another rank once at most: no two of `rows` are equal
+                # A row goes to a rank once at most, so no two of `rows` are equal.
+                total.index_copy_(0, rows, total.index_select(0, rows) + part)
     return total[:, 0], total[:, 1]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from anchorcontext.layout import PADDING_SEGMENT, WindowLayout
 
@@ -102,6 +104,21 @@ class Shares:
     @property
     def lengths(self) -> np.ndarray:
         return self.ends - self.starts
+
+
+def take_rows(rows: Tensor, order: Tensor, padding: int) -> Tensor:
+    """Rows of a window in the order a rank holds them.
+
+    Args:
+        rows: [num_rows, ...].
+        order: what `ContextPlan.row_order` returned, [T_local].
+        padding: the value where the order is -1.
+
+    Returns:
+        [T_local, ...] in the dtype of `rows`.
+    """
+    is_row = (order >= 0).reshape(-1, *[1] * (rows.ndim - 1))
+    return torch.where(is_row, rows[order.clamp(min=0)], padding)
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
