@@ -20,7 +20,6 @@ _ATTENTION = {"layout", "attention"}
 _CONTEXT = {*_ATTENTION, "context_parallel"}
 _MODELS = {*_CONTEXT, "rope", "models"}
 _RUNS = {*_MODELS, "data"}
-_READING = {"data_prep.store", "data_prep.pack.index", "data_prep.permutation", "data_prep.errors"}
 ALLOWED = {
     "anchorcontext": {*_RUNS},  # the public names, resolved when first used
     "layout": set(),
@@ -28,7 +27,7 @@ ALLOWED = {
     "context_parallel": _ATTENTION,
     "rope": set(),
     "models": {*_CONTEXT, "rope"},
-    "data": {"layout", "context_parallel", *_READING},
+    "data": {"layout", "context_parallel", "data_prep"},
     "config": {"data_prep.errors"},
     "plots": {"layout"},
     "train": _RUNS,

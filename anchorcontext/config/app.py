@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from anchorcontext.config.errors import ConfigError
 from data_prep.errors import DataError
 
 EXIT_BAD_INPUT = 2
+QUIET_SECONDS = 10
+"""How long a rank that is not its node's first keeps an error to itself."""
 
 _overrides: list[str] = []
 
@@ -28,7 +31,7 @@ def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None
 
     `main()` reads `sys.argv`: overrides, Hydra's flags (`--help`, `--cfg job --resolve`,
     `--config-dir`) and the `--local_rank` of the deepspeed launcher. On a config or data error it
-    prints one message (on each node's first rank) and exits with code 2.
+    prints one message a node and exits with code 2.
     """
 
     def main() -> None:
@@ -75,9 +78,14 @@ def take_local_rank(arguments: Sequence[str]) -> list[str]:
 
 
 def _exit(command: str, error: Exception) -> None:
-    """One message a node, then exit code 2: the other ranks have found the same."""
-    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
-        rank = int(os.environ.get("RANK", "0"))
-        where = f" (rank {rank})" if rank else ""
-        print(f"anchorcontext {command}{where}: {error}", file=sys.stderr, flush=True)
+    """Say what is wrong, once a node, and exit with code 2.
+
+    Launchers end all ranks as soon as one has ended. So the first rank of a node speaks at once, and
+    the others, which as a rule have found the same, wait to be ended and speak only if they are not.
+    """
+    local_rank, rank = (int(os.environ.get(name, "0")) for name in ("LOCAL_RANK", "RANK"))
+    if local_rank != 0:
+        time.sleep(QUIET_SECONDS)
+    where = f" (rank {rank})" if rank else ""
+    print(f"anchorcontext {command}{where}: {error}", file=sys.stderr, flush=True)
     raise SystemExit(EXIT_BAD_INPUT) from None

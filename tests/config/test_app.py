@@ -61,7 +61,8 @@ def test_local_rank_without_a_number(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "rank", "said"), [("0", "0", "report: "), ("0", "8", "report (rank 8): "), ("1", "1", "")]
+    ("local_rank", "rank", "said", "waits"),
+    [("0", "0", "report: ", False), ("0", "8", "report (rank 8): ", False), ("1", "1", "report (rank 1): ", True)],
 )
 @pytest.mark.parametrize("error", [ConfigError.of("a.b", 3, "use 4"), DataError("no text field")])
 def test_errors_end_with_code_2_and_one_message_a_node(
@@ -72,10 +73,14 @@ def test_errors_end_with_code_2_and_one_message_a_node(
     local_rank: str,
     rank: str,
     said: str,
+    waits: bool,
 ) -> None:
+    slept: list[float] = []
+
     def fail(config: ReportConfig) -> None:
         raise error
 
+    monkeypatch.setattr(app.time, "sleep", slept.append)
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.setenv("RANK", rank)
     with pytest.raises(SystemExit) as exit_:
@@ -83,7 +88,8 @@ def test_errors_end_with_code_2_and_one_message_a_node(
     assert exit_.value.code == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == (f"anchorcontext {said}{error}\n" if said else "")
+    assert captured.err == f"anchorcontext {said}{error}\n"
+    assert bool(slept) == waits  # while the launcher ends it, as a rule
 
 
 def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, report: list[str]) -> None:
@@ -165,3 +171,23 @@ def test_a_command_has_a_line_a_schema_and_a_yaml() -> None:
 
     assert {path.stem for path in config_folder().glob("*.yaml")} == {*SCHEMAS, "command"}
     assert all(name in cli.usage() and command.summary in cli.usage() for name, command in cli.COMMANDS.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_launchers_on_two_ranks(launcher: str, tmp_path: Path) -> None:
+    """A mistake is said once, a config is shown, `--local_rank` is taken, and no folder is written."""
+    script = Path(__file__).resolve().parents[2] / "scripts" / f"{launcher}.sh"
+    environment = os.environ | {"RANKS": "2", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", str(script), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+
+    wrong = launch("training.stpes=3")
+    assert wrong.returncode != 0
+    assert (wrong.stdout + wrong.stderr).count("did you mean training.steps?") == 1
+    shown = launch("experiment=llama2_7b_64k", "--cfg", "job")
+    assert shown.returncode == 0
+    assert "windows_per_step: 8" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
