@@ -1,8 +1,11 @@
-"""Where commands print tables."""
+"""How commands show tables and progress."""
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -18,3 +21,17 @@ def table_console() -> Console:
 def counted(number: int, noun: str) -> str:
     """`1 piece`, `1,024 pieces`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def progress_bar(*, shown: bool = True) -> Progress:
+    """A bar with steps done, time used and time left, on standard error; nothing where that is no terminal."""
+    console = Console(file=sys.stderr)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, disable=not (shown and console.is_terminal))

@@ -5,15 +5,18 @@ Functions take figures as numbers and return a `Figure`; `save` writes it.
 
 from anchorcontext.plots.mask import draw_mask
 from anchorcontext.plots.packing import draw_document_lengths
-from anchorcontext.plots.positions import draw_loss_by_position
+from anchorcontext.plots.positions import PositionLoss, draw_loss_by_position, read_positions, write_positions
 from anchorcontext.plots.style import save, to_png
 from anchorcontext.plots.training import draw_training
 
 __all__ = [
+    "PositionLoss",
     "draw_document_lengths",
     "draw_loss_by_position",
     "draw_mask",
     "draw_training",
+    "read_positions",
     "save",
     "to_png",
+    "write_positions",
 ]

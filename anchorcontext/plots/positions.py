@@ -1,9 +1,12 @@
-"""Loss against position in the window."""
+"""Loss against position in the window: the table in a CSV file, and the figure drawn from it."""
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -25,6 +28,43 @@ class PositionLoss:
     tokens: int
     loss: float
     standard_error: float | None
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss)
+
+
+COLUMNS = ("model", "low", "high", "tokens", "loss", "perplexity", "standard_error")
+"""Of the CSV: a bucket is rows [low, high); `standard_error` (of the loss) is empty where it is not known."""
+
+
+def write_positions(path: Path, models: Mapping[str, Sequence[PositionLoss]]) -> None:
+    """Write the table, a line a model and bucket."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(COLUMNS)
+        for model, buckets in models.items():
+            for each in buckets:
+                error = "" if each.standard_error is None else each.standard_error
+                lines.writerow([model, each.low, each.high, each.tokens, each.loss, each.perplexity, error])
+
+
+def read_positions(path: Path) -> dict[str, list[PositionLoss]]:
+    """Read the table that `write_positions` wrote.
+
+    Raises:
+        ValueError: a file that is no such table.
+    """
+    models: dict[str, list[PositionLoss]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = csv.DictReader(file)
+        if tuple(lines.fieldnames or ()) != COLUMNS:
+            raise ValueError(f"{path} is no table of losses by position: its columns are not {', '.join(COLUMNS)}")
+        for line in lines:
+            error = float(line["standard_error"]) if line["standard_error"] else None
+            bucket = PositionLoss(int(line["low"]), int(line["high"]), int(line["tokens"]), float(line["loss"]), error)
+            models.setdefault(line["model"], []).append(bucket)
+    return models
 
 
 @styled

@@ -24,7 +24,7 @@ MUTED = "#c9ccd1"
 INK = "#24292f"
 
 _DPI = 150
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "axes.edgecolor": "#8b929a",
     "axes.grid": True,
     "axes.labelcolor": INK,

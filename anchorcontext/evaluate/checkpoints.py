@@ -1,0 +1,56 @@
+"""Checkpoints to evaluate: checked against the packed windows, then loaded as training loads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.schema import EvaluateConfig
+from anchorcontext.data.token_text import check_same_tokenizer
+from anchorcontext.data.windows import PackedWindows
+from anchorcontext.models.build import DTYPES, load_model, read_config
+from anchorcontext.models.checks import check_model
+from anchorcontext.train.ranks import Ranks
+from data_prep.errors import DataError
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+
+
+def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
+    """Whether every checkpoint reads the windows' token ids as they are meant.
+
+    A folder without any tokenizer is believed, if its vocabulary is large enough.
+
+    Raises:
+        ConfigError: every checkpoint with another tokenizer or too small a vocabulary.
+    """
+    problems = []
+    for name, path in config.models.items():
+        vocab_size = read_config(path).get_text_config().vocab_size
+        if vocab_size < windows.vocab_size:
+            fix = f"has {vocab_size:,} tokens, {config.data.index} was packed with {windows.vocab_size:,}"
+            problems.append(Problem(f"models.{name}", path, f"{fix}: pack with the model's own tokenizer"))
+        elif _has_tokenizer(path):
+            try:
+                check_same_tokenizer(path, windows.tokenizer_hash)
+            except DataError as error:
+                problems.append(Problem(f"models.{name}", path, str(error)))
+    if problems:
+        raise ConfigError(problems)
+
+
+def load_checkpoint(config: EvaluateConfig, path: str, ranks: Ranks) -> PreTrainedModel:
+    """The model at `path`, its rotary base its own, ready to compute losses of windows."""
+    model = load_model(path, dtype=DTYPES[config.precision])
+    model.eval()
+    check_model(model, config.attention.kernel)
+    nn.Module.to(model, ranks.device)  # transformers' own `to` hides its signature
+    return model
+
+
+def _has_tokenizer(path: str) -> bool:
+    folder = Path(path).expanduser()
+    return not folder.is_dir() or any((folder / name).is_file() for name in _TOKENIZER_FILES)

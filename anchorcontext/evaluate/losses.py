@@ -1,0 +1,69 @@
+"""Losses of packed windows: the rows, masks, positions and kernels of training, on any number of ranks.
+
+The ranks of a context-parallel group share each window; groups take windows in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from anchorcontext.config.schema import EvaluateConfig
+from anchorcontext.context_parallel import plan_context, take_rows
+from anchorcontext.data.windows import PackedWindows
+from anchorcontext.layout import IGNORED_LABEL
+from anchorcontext.models.loss import token_losses
+from anchorcontext.train.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class WindowLosses:
+    """What this rank computed of one window.
+
+    Attributes:
+        window: its number in the index.
+        rows: window rows with a label, int64 [labels of this rank].
+        losses: of those labels, float32 [labels of this rank], in nats.
+    """
+
+    window: int
+    rows: Tensor
+    losses: Tensor
+
+
+def windows_to_evaluate(config: EvaluateConfig, windows: PackedWindows) -> range:
+    """The first `config.windows` windows of the split; 0 takes all."""
+    return range(min(config.windows or len(windows), len(windows)))
+
+
+def window_losses(
+    model: PreTrainedModel, windows: PackedWindows, config: EvaluateConfig, ranks: Ranks
+) -> Iterator[WindowLosses]:
+    """Losses of this rank's share of the windows, window by window, each as soon as it is computed."""
+    chosen = windows_to_evaluate(config, windows)
+    for number in chosen[ranks.data_rank :: ranks.data_size]:
+        yield _losses_of(number, model, windows, config, ranks)
+
+
+def _losses_of(
+    number: int, model: PreTrainedModel, windows: PackedWindows, config: EvaluateConfig, ranks: Ranks
+) -> WindowLosses:
+    window = windows[number]
+    layout = window.layout(config.attention.arm)
+    options = config.context_parallel
+    plan = plan_context(layout, options.size, exchange=options.exchange, policy=options.policy)
+    context = plan.bind(ranks.context_group, kernel=config.attention.kernel)
+    labels = take_rows(layout.shift_labels(window.input_ids, window.loss_mask), context.rows, IGNORED_LABEL)
+    losses = token_losses(
+        model,
+        take_rows(window.input_ids, context.rows, windows.anchor_id)[None].to(ranks.device),
+        take_rows(layout.position_ids, context.rows, 0)[None].to(ranks.device),
+        labels[None].to(ranks.device),
+        context,
+        config.loss_chunk_rows,
+    )
+    valid = labels != IGNORED_LABEL
+    return WindowLosses(number, context.rows[valid], losses.cpu()[valid])
