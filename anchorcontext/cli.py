@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.metadata
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from anchorcontext import __version__
 
 
 class Command(NamedTuple):
@@ -37,7 +38,7 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
     elif arguments[0] == "--version":
-        print(f"anchorcontext {importlib.metadata.version('anchorcontext')}")
+        print(f"anchorcontext {__version__}")
     elif arguments[0] in COMMANDS:
         _start(arguments[0], arguments[1:])
     else:
