@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
 from anchorcontext.models.attention_interface import register
+from anchorcontext.models.matmul import use_fast_linears
 from anchorcontext.rope import replace_rotary, set_rope
 
 DTYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
@@ -44,8 +45,9 @@ def load_model(
     config = read_config(path)
     set_rope(config, rope.base, max_positions)
     model = _random(config, attn, seed) if init == "random" else _pretrained(path, config, attn, dtype)
-    model = model.to(dtype)
-    replace_rotary(model, rope.compute)
+    replace_rotary(model, rope.compute)  # before the cast, which would round the original's frequencies
+    model.to(dtype)
+    use_fast_linears(model)
     return model
 
 
@@ -89,7 +91,7 @@ def _pretrained(path: str, config: PretrainedConfig, attn: str, dtype: torch.dty
             "model.path",
             path,
             f"its weights lack {len(absent)} tensors of the architecture, such as {absent[0]}; "
-                    "model.init=random draws all of them anew",
+            "model.init=random draws all of them anew",
         )
     return model
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.layout import IGNORED_LABEL
+from anchorcontext.models.matmul import linear, matmul
 
 LogitTransform = Callable[[Tensor], Tensor]
 
@@ -65,35 +66,6 @@ def token_losses(
     return _ChunkedHead(model, chunk_rows)(hidden[0], labels[0])
 
 
-def check_loss(model: PreTrainedModel) -> None:
-    """Compare our loss with the model's own logits on a few tokens.
-
-    Raises:
-        ConfigError: a model that does more between hidden states and logits than is known here, or
-            adds a loss that is not a sum over tokens.
-    """
-    config = model.config
-    if getattr(config, "output_router_logits", False):
-        raise _refusal(
-            model,
-            "its router's auxiliary loss is no sum over tokens; set output_router_logits=false in its config.json",
-        )
-    was_training = model.training
-    model.eval()
-    device = next(model.parameters()).device
-    # ids from the whole vocabulary; the multiplier is prime, so that they differ
-    ids = (torch.arange(8, device=device) * 7919 % config.vocab_size)[None]
-    positions, labels = torch.arange(8, device=device)[None], ids.roll(-1)
-    ours = token_losses(model, ids, positions, labels, None, chunk_rows=3)
-    with torch.no_grad():
-        logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits
-    model.train(was_training)
-    theirs = F.cross_entropy(logits[0].float(), labels[0], reduction="none")
-    tolerance = 1e-4 if logits.dtype == torch.float32 else 0.05
-    if not torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
-        raise _refusal(model, "its logits are more than a projection of its hidden states in a way not known here")
-
-
 class _ChunkedHead(nn.Module):
     """Losses of rows from their hidden states: [T, D], [T] -> float32 [T].
 
@@ -131,7 +103,7 @@ class _ChunkedLoss(torch.autograd.Function):
         losses = hidden.new_zeros(len(hidden), dtype=torch.float32)
         for start in range(0, len(hidden), chunk_rows):
             rows = slice(start, start + chunk_rows)
-            logits = F.linear(hidden[rows], weight, bias)  # [chunk, V]
+            logits = linear(hidden[rows], weight, bias)  # [chunk, V]
             losses[rows] = _row_losses(logits, labels[rows], transform)
         return losses
 
@@ -143,12 +115,12 @@ class _ChunkedLoss(torch.autograd.Function):
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         for start in range(0, len(hidden), ctx.chunk_rows):
             rows = slice(start, start + ctx.chunk_rows)
-            logits = F.linear(hidden[rows], weight, bias).requires_grad_()
+            logits = linear(hidden[rows], weight, bias).requires_grad_()
             with torch.enable_grad():
                 losses = _row_losses(logits, labels[rows], ctx.transform)
             (grad_logits,) = torch.autograd.grad(losses, logits, grad_losses[rows])
-            grad_hidden[rows] = grad_logits @ weight
-            grad_weight += grad_logits.T @ hidden[rows]  # [V, chunk] @ [chunk, D]
+            grad_hidden[rows] = matmul(grad_logits, weight)
+            grad_weight += matmul(grad_logits.T, hidden[rows])  # [V, chunk] @ [chunk, D]
             if grad_bias is not None:
                 grad_bias += grad_logits.sum(0, dtype=torch.float32)
         return (

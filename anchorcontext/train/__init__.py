@@ -1,0 +1,1 @@
+"""Training on the DeepSpeed engine; `python -m anchorcontext.train` is the command."""

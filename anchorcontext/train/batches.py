@@ -1,0 +1,168 @@
+"""The rows of each step that this rank computes, made on the CPU ahead of time.
+
+Step s (from 1) of B windows uses the global numbers [(s-1)*B, s*B) of the data order, whatever the
+ranks. Data-parallel rank d takes the d-th contiguous part of them, cut into micro-batches; a
+micro-batch's windows stand behind one another in one row, and the ranks of a context-parallel group
+share that row as the context plan says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anchorcontext.config.schema import TrainConfig
+from anchorcontext.context_parallel import AttentionContext, ContextPlan, plan_context
+from anchorcontext.data.order import DataState, WindowOrder
+from anchorcontext.data.windows import PackedWindows, Window
+from anchorcontext.layout import IGNORED_LABEL, WindowLayout
+from anchorcontext.train.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one forward pass of this rank reads: int64 [1, T_local] each, and its attention context."""
+
+    input_ids: Tensor
+    position_ids: Tensor
+    labels: Tensor
+    context: AttentionContext
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """This rank's share of a step.
+
+    Attributes:
+        step: from 1.
+        valid_labels: labels this rank computes a loss for.
+        tokens: rows this rank holds that are not padding.
+        digest: of all tokens and plans of its data-parallel rank, the same in a context-parallel group.
+    """
+
+    step: int
+    micro_batches: list[MicroBatch]
+    valid_labels: int
+    tokens: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A micro-batch before it is bound to a process group and a device."""
+
+    plan: ContextPlan
+    input_ids: Tensor
+    position_ids: Tensor
+    labels: Tensor
+    tokens: int
+    digest: str
+
+
+class Batches:
+    """Batches of a run, by step."""
+
+    def __init__(self, windows: PackedWindows, config: TrainConfig, ranks: Ranks) -> None:
+        self.windows = windows
+        self.order = WindowOrder(windows.index_hash, config.training.seed, len(windows))
+        self.windows_per_step = config.training.windows_per_step
+        self.windows_per_rank = self.windows_per_step // ranks.data_size
+        self.windows_per_micro_batch = config.training.micro_batch_windows
+        self.micro_batches = self.windows_per_rank // self.windows_per_micro_batch
+        self._config = config
+        self._ranks = ranks
+
+    def steps(self, first: int, last: int) -> Iterator[StepBatch]:
+        """Batches of steps `first` to `last`, both included; the next is made while one is used."""
+        if first > last:
+            return
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as maker:
+            upcoming = maker.submit(self._make, first)
+            for step in range(first, last + 1):
+                made = upcoming.result()
+                if step < last:
+                    upcoming = maker.submit(self._make, step + 1)
+                yield self._place(step, made)
+
+    def state_after(self, step: int) -> DataState:
+        """Where the run stands in its data once a step is taken."""
+        return self.order.state(step * self.windows_per_step)
+
+    def window_numbers(self, step: int) -> list[int]:
+        """Windows of the index that this data-parallel rank computes at a step."""
+        first = (step - 1) * self.windows_per_step + self._ranks.data_rank * self.windows_per_rank
+        return [self.order.window(number) for number in range(first, first + self.windows_per_rank)]
+
+    def _make(self, step: int) -> list[_Rows]:
+        numbers = self.window_numbers(step)
+        size = self.windows_per_micro_batch
+        return [self._rows(numbers[start : start + size]) for start in range(0, len(numbers), size)]
+
+    def _rows(self, numbers: list[int]) -> _Rows:
+        windows = [self.windows[number] for number in numbers]
+        layout = WindowLayout.concatenate([window.layout(self._config.attention.arm) for window in windows])
+        ids = torch.cat([window.input_ids for window in windows])
+        mask = torch.cat([_loss_mask(window) for window in windows])
+        context_parallel = self._config.context_parallel
+        plan = plan_context(
+            layout, context_parallel.size, exchange=context_parallel.exchange, policy=context_parallel.policy
+        )
+        order = plan.row_order(self._ranks.context_rank)
+        return _Rows(
+            plan=plan,
+            input_ids=_take(ids, order, self.windows.anchor_id),
+            position_ids=_take(layout.position_ids, order, 0),
+            labels=_take(layout.shift_labels(ids, mask), order, IGNORED_LABEL),
+            tokens=int((_take(layout.segment_ids, order, -1) >= 0).sum()),
+            digest=hashlib.sha256(ids.numpy().tobytes() + plan.digest.encode()).hexdigest(),
+        )
+
+    def _place(self, step: int, made: list[_Rows]) -> StepBatch:
+        device, group = self._ranks.device, self._ranks.context_group
+        return StepBatch(
+            step=step,
+            micro_batches=[
+                MicroBatch(
+                    input_ids=rows.input_ids.to(device),
+                    position_ids=rows.position_ids.to(device),
+                    labels=rows.labels.to(device),
+                    context=rows.plan.bind(group, kernel=self._config.attention.kernel),
+                )
+                for rows in made
+            ],
+            valid_labels=sum(int((rows.labels != IGNORED_LABEL).sum()) for rows in made),
+            tokens=sum(rows.tokens for rows in made),
+            digest="".join(rows.digest for rows in made),
+        )
+
+
+def check_shared(batch: StepBatch, ranks: Ranks) -> None:
+    """Refuse to train where ranks that share windows have read different ones.
+
+    Raises:
+        RuntimeError: on every rank, naming the ranks.
+    """
+    digests = ranks.gather(batch.digest)
+    for rank, digest in enumerate(digests):
+        first = rank - rank % ranks.context_size
+        if digest != digests[first]:
+            raise RuntimeError(
+                f"step {batch.step}: ranks {first} and {rank} share windows, but have read different tokens; "
+                "give every node the same data.index and data.store"
+            )
+
+
+def _loss_mask(window: Window) -> Tensor:
+    if window.loss_mask is None:
+        return torch.ones(len(window.input_ids), dtype=torch.bool)
+    return window.loss_mask
+
+
+def _take(rows: Tensor, order: Tensor, padding: int) -> Tensor:
+    """`rows` [N] in the order a rank holds them, [1, T_local]; `padding` where the order is -1."""
+    return torch.where(order >= 0, rows[order.clamp(min=0)], padding)[None]

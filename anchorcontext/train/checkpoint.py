@@ -1,0 +1,186 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+A checkpoint is a folder: DeepSpeed's files (model, optimizer, master weights), each rank's random
+state, and `state.json`. It is written under a temporary name, synced, and committed by one rename;
+then `latest` names it, and only then do older ones go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.schema import TrainConfig
+from anchorcontext.data.order import DataState
+from anchorcontext.train.ranks import Ranks
+from anchorcontext.train.run_folder import TEMPORARY_PREFIX, step_folders, step_name, sync_folder, write_text
+
+FORMAT_VERSION = 1
+_STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Where a run stands after a step; all of it but weights, optimizer and random state."""
+
+    step: int
+    data: DataState
+    tokens: int
+    """Tokens trained on since the run began."""
+    world_size: int
+    zero_stage: int
+    precision: str
+
+    def after(self, step: int, tokens: int, data: DataState) -> TrainState:
+        """The state once a step of that many tokens is taken."""
+        return replace(self, step=step, tokens=self.tokens + tokens, data=data)
+
+    def to_json(self) -> str:
+        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> TrainState:
+        """The state of a checkpoint folder.
+
+        Raises:
+            ConfigError: not a checkpoint, or one of another format.
+        """
+        try:
+            content = json.loads((folder / _STATE).read_text())
+        except (OSError, ValueError):
+            fix = f"is no complete checkpoint (no readable {_STATE}): give the path of a step-* folder in checkpoints/"
+            raise ConfigError.of("run.resume", folder, fix) from None
+        found = content.pop("format_version", None)
+        if found != FORMAT_VERSION:
+            fix = f"has checkpoint format {found}, this version reads {FORMAT_VERSION}"
+            raise ConfigError.of("run.resume", folder, fix)
+        return cls(**{**content, "data": DataState.from_dict(content["data"])})
+
+
+class Checkpoints:
+    """The checkpoints of a run.
+
+    Args:
+        folder: where they are, `RUN/checkpoints`.
+        keep: how many stay, the newest.
+    """
+
+    def __init__(self, folder: Path, ranks: Ranks, keep: int) -> None:
+        self.folder = folder
+        self.ranks = ranks
+        self.keep = keep
+
+    def choose(self, resume: str) -> Path | None:
+        """The checkpoint to go on from; None to begin. Collective.
+
+        Args:
+            resume: `auto`, `never` or a checkpoint's path (the config's run.resume).
+
+        Raises:
+            ConfigError: no checkpoint there, or this run has gone on from the one named.
+        """
+        committed = self.ranks.on_main(lambda: step_folders(self.folder))
+        if resume in ("auto", "never"):
+            return committed[-1][1] if committed else None
+        chosen = Path(resume).expanduser()
+        state = TrainState.read(chosen)
+        if not committed or committed[-1][0] <= state.step:
+            return chosen
+        newest = committed[-1][1]
+        if chosen.resolve().parent == self.folder.resolve():
+            fix = f"the run has gone on to {newest.name}: choose another run.name to go on from {chosen.name}"
+            raise ConfigError.of("run.resume", resume, fix)
+        return newest  # begun from another run's checkpoint, then stopped: the same command goes on
+
+    def save(self, engine: Any, state: TrainState) -> Path:
+        """Write a checkpoint and commit it. Collective."""
+        name = step_name(state.step)
+        temporary, final = self.folder / (TEMPORARY_PREFIX + name), self.folder / name
+        engine.save_checkpoint(str(self.folder), tag=temporary.name, save_latest=False)
+        torch.save(random_state(), temporary / _random_file(self.ranks.rank))
+        if self.ranks.is_main:
+            (temporary / _STATE).write_text(state.to_json())
+        self.ranks.barrier()
+        if self.ranks.local_rank == 0:
+            _sync_files(temporary)  # each node makes what its own ranks wrote last
+        self.ranks.barrier()
+        if self.ranks.is_main:
+            temporary.rename(final)
+            sync_folder(self.folder)
+            write_text(self.folder / "latest", final.name + "\n")
+            for _, old in step_folders(self.folder)[: -self.keep]:
+                shutil.rmtree(old)
+        self.ranks.barrier()
+        return final
+
+    def load(self, engine: Any, folder: Path) -> None:
+        """Put weights, optimizer and random state back. Collective.
+
+        Raises:
+            RuntimeError: DeepSpeed found nothing to load, which it does not say itself.
+        """
+        loaded, _ = engine.load_checkpoint(str(folder.parent), tag=folder.name)
+        if loaded is None:
+            raise RuntimeError(f"DeepSpeed loaded nothing from {folder}")
+        set_random_state(torch.load(folder / _random_file(self.ranks.rank), weights_only=False))
+
+
+def check_layout(state: TrainState, config: TrainConfig, ranks: Ranks) -> None:
+    """Refuse a checkpoint whose files are divided in another way than this job's.
+
+    Raises:
+        ConfigError: every difference.
+    """
+    differences = (
+        ("ranks of the job", ranks.world_size, state.world_size),
+        ("deepspeed.zero_stage", config.deepspeed.zero_stage, state.zero_stage),
+        ("training.precision", config.training.precision, state.precision),
+    )
+    problems = [
+        Problem(key, now, f"the checkpoint of step {state.step} was saved with {was}: go on with the same")
+        for key, now, was in differences
+        if now != was
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def random_state() -> dict[str, Any]:
+    """State of every random generator of this process."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Put back what `random_state` returned."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def _random_file(rank: int) -> str:
+    return f"random-{rank:05d}.pt"
+
+
+def _sync_files(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+    sync_folder(folder)

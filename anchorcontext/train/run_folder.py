@@ -1,0 +1,176 @@
+"""The folder of a run: what it was, what it measured, what it saved.
+
+Its place is the config's alone. Rank 0 makes and writes it:
+`config.yaml` (resolved), `overrides.yaml`, `environment.json`, `metrics.jsonl`, `checkpoints/`, `hf/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from anchorcontext.config.app import overrides, resolved_yaml
+from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.schema import TrainConfig
+from anchorcontext.train.ranks import Ranks
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Of files and folders that are not complete yet."""
+
+_FIXED_KEYS = (
+    "attention.arm",
+    "data.end_of_document",
+    "data.window_tokens",
+    "deepspeed.zero_stage",
+    "model.init",
+    "rope.base",
+    "rope.compute",
+    "training.precision",
+    "training.seed",
+    "training.windows_per_step",
+)
+"""Keys that make a run what it is: changed, it would be another run under the same name."""
+
+_FREE_SECTIONS = ("logger.", "run.", "data.sources", "training.save_every_steps", "training.keep_checkpoints")
+_FREE_KEYS = ("training.steps", "training.log_every_steps")
+
+
+class RunFolder:
+    """Paths of a run."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder).expanduser()
+        self.config = self.path / "config.yaml"
+        self.overrides = self.path / "overrides.yaml"
+        self.environment = self.path / "environment.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.exports = self.path / "hf"
+
+    def prepare(self, config: TrainConfig, ranks: Ranks) -> list[str]:
+        """Make the folder, or take it up again where the config allows.
+
+        Returns:
+            Warnings: keys that changed since the run began and change what it computes.
+
+        Raises:
+            ConfigError: it holds a run that must not be continued, or another one; on every rank.
+        """
+        return ranks.on_main(lambda: self._prepare(config, ranks))
+
+    def _prepare(self, config: TrainConfig, ranks: Ranks) -> list[str]:
+        warnings: list[str] = []
+        if config.run.resume == "never" and (self.config.exists() or step_folders(self.checkpoints)):
+            fix = "holds a run already: choose another run.name, or run.resume=auto to go on with it"
+            raise ConfigError.of("run.folder", self.path, fix)
+        if self.config.exists():
+            before = flatten(yaml.safe_load(self.config.read_text()))
+            problems, warnings = compare(before, flatten(yaml.safe_load(resolved_yaml(config))))
+            if problems:
+                raise ConfigError(problems)
+        for folder in (self.checkpoints, self.exports):
+            folder.mkdir(parents=True, exist_ok=True)
+            for half_written in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                shutil.rmtree(half_written)
+        write_text(self.config, resolved_yaml(config))
+        write_text(self.overrides, yaml.safe_dump(overrides()))
+        write_text(self.environment, json.dumps(environment(ranks), indent=2) + "\n")
+        return warnings
+
+
+def compare(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[Problem], list[str]]:
+    """What a changed config means for a run that has begun: refusals, and warnings.
+
+    Both dictionaries are flat: `{"optim.lr": 1e-4}`.
+    """
+    problems, warnings = [], []
+    for key in sorted(before.keys() | now.keys()):
+        was, is_now = before.get(key), now.get(key)
+        if was == is_now or key in _FREE_KEYS or key.startswith(_FREE_SECTIONS):
+            continue
+        if key in _FIXED_KEYS:
+            fix = f"was {was} when the run began: set it back, or choose another run.name"
+            problems.append(Problem(key, is_now, fix))
+        else:
+            warnings.append(f"{key} was {was}, from here on it is {is_now}")
+    return problems, warnings
+
+
+def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def environment(ranks: Ranks) -> dict[str, Any]:
+    """Versions, machine and ranks: what a result may depend on beside its config."""
+    packages = ("anchorcontext", "torch", "transformers", "tokenizers", "deepspeed", "numpy", "safetensors")
+    return {
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "versions": {name: package_version(name) for name in packages},
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(ranks.device) if ranks.device.type == "cuda" else "cpu",
+        "world_size": ranks.world_size,
+        "context_parallel_size": ranks.context_size,
+        "threads_per_rank": ranks.threads,
+        "threads_from": "OMP_NUM_THREADS" if os.environ.get("OMP_NUM_THREADS") else "cores / ranks of the node",
+    }
+
+
+def package_version(name: str) -> str:
+    """Installed version; a checkout that is run without being installed has its own number."""
+    if name == "anchorcontext":
+        import anchorcontext
+
+        return anchorcontext.__version__
+    return version(name)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: temporary name, fsync, rename."""
+    temporary = path.with_name(TEMPORARY_PREFIX + path.name)
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder last."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def step_name(step: int) -> str:
+    """`step-000100`: sorts by step up to a million, and is read back by number beyond."""
+    return f"step-{step:06d}"
+
+
+def step_folders(folder: Path) -> list[tuple[int, Path]]:
+    """Committed step folders in numeric order, oldest first."""
+    found = []
+    for path in folder.glob("step-*"):
+        number = path.name.removeprefix("step-")
+        if path.is_dir() and number.isdecimal():
+            found.append((int(number), path))
+    return sorted(found)

@@ -1,0 +1,100 @@
+"""From a config to a run that is ready for its next step: everything checked before training begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.schema import TrainConfig
+from anchorcontext.data.windows import PackedWindows
+from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model
+from anchorcontext.models.checks import check_model
+from anchorcontext.models.loss import CausalLMLoss
+from anchorcontext.rope import check_frequencies, frequency_digest
+from anchorcontext.train.batches import Batches
+from anchorcontext.train.checkpoint import Checkpoints, TrainState, check_layout
+from anchorcontext.train.engine import build_engine
+from anchorcontext.train.ranks import Ranks
+from anchorcontext.train.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the training loop works with."""
+
+    config: TrainConfig
+    ranks: Ranks
+    folder: RunFolder
+    batches: Batches
+    engine: Any
+    """A DeepSpeed engine around a `CausalLMLoss`."""
+    checkpoints: Checkpoints
+    state: TrainState
+    """Where the run stands: after step 0, or after the checkpoint it goes on from."""
+    warnings: list[str]
+
+
+def start(config: TrainConfig, ranks: Ranks) -> Run:
+    """Make ready, on every rank; from the newest checkpoint where there is one.
+
+    Raises:
+        ConfigError, DataError: anything a user can put right, before the first step.
+    """
+    folder = RunFolder(config.run.folder)
+    warnings = folder.prepare(config, ranks)
+    windows = PackedWindows(config.data.index)
+    batches = Batches(windows, config, ranks)
+    checkpoints = Checkpoints(folder.checkpoints, ranks, config.training.keep_checkpoints)
+    checkpoint = checkpoints.choose(config.run.resume)
+    state = _fresh_state(config, ranks, batches) if checkpoint is None else TrainState.read(checkpoint)
+    check_layout(state, config, ranks)
+    state.data.check(batches.order)
+    engine = _build(config, ranks, batches)
+    if checkpoint is not None:
+        checkpoints.load(engine, checkpoint)
+    return Run(config, ranks, folder, batches, engine, checkpoints, state, warnings)
+
+
+def _fresh_state(config: TrainConfig, ranks: Ranks, batches: Batches) -> TrainState:
+    return TrainState(
+        step=0,
+        data=batches.state_after(0),
+        tokens=0,
+        world_size=ranks.world_size,
+        zero_stage=config.deepspeed.zero_stage,
+        precision=config.training.precision,
+    )
+
+
+def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
+    """The engine, its model proven to compute what it should."""
+    model = load_model(
+        config.model.path,
+        init=config.model.init,
+        rope=config.rope,
+        dtype=DTYPES[config.training.precision],
+        seed=config.training.seed,
+        max_positions=config.data.window_tokens,
+    )
+    _check_data(config, batches.windows, model.config.vocab_size)
+    check_model(model, config.attention.kernel)
+    if config.training.gradient_checkpointing:
+        checkpoint_layers(model)
+    engine = build_engine(CausalLMLoss(model, config.training.loss_chunk_rows), config, batches.micro_batches)
+    check_frequencies(model)
+    ranks.check_same("the digest of the rotary frequencies", frequency_digest(model))
+    return engine
+
+
+def _check_data(config: TrainConfig, windows: PackedWindows, vocab_size: int) -> None:
+    """The pack index must fit the config and the model."""
+    problems = []
+    if windows.window_tokens != config.data.window_tokens:
+        fix = f"{config.data.index} is packed at {windows.window_tokens}: run `anchorcontext pack` for this length"
+        problems.append(Problem("data.window_tokens", config.data.window_tokens, fix))
+    if windows.vocab_size > vocab_size:
+        fix = f"its tokenizer has {windows.vocab_size} tokens, the model {vocab_size}: pack with the model's tokenizer"
+        problems.append(Problem("data.index", config.data.index, fix))
+    if problems:
+        raise ConfigError(problems)
