@@ -18,8 +18,10 @@ def draw_document_lengths(lengths: Mapping[str, np.ndarray], window_tokens: int)
         lengths: tokens of every document, by source.
         window_tokens: marked in the figure, for what lies right of it was cut.
     """
-    longest = max((int(of_source.max()) for of_source in lengths.values() if len(of_source)), default=1)
-    exponents = np.arange(0, max(longest, window_tokens).bit_length() + 1)
+    known = [of_source for of_source in lengths.values() if len(of_source)]
+    shortest = min((max(int(of_source.min()), 1) for of_source in known), default=1)
+    longest = max((int(of_source.max()) for of_source in known), default=1)
+    exponents = np.arange(shortest.bit_length() - 1, max(longest, window_tokens).bit_length() + 1)
     figure, panels = new_figure(8.0, 5.4, rows=2, sharex=True)
     for axes, weighted, label in zip(panels, (False, True), ("documents", "tokens (thousands)"), strict=True):
         below = np.zeros(len(exponents) - 1)
@@ -38,6 +40,8 @@ def draw_document_lengths(lengths: Mapping[str, np.ndarray], window_tokens: int)
     panels[0].set_title(f"Documents by length (dashed: the window of {window_tokens:,} rows)")
     panels[0].legend()
     shown = exponents[:: max(1, len(exponents) // 12)]
-    panels[1].set_xticks(shown, [f"{2 ** int(exponent):,}" for exponent in shown], rotation=30, ha="right")
+    panels[1].set_xticks(
+        shown, [f"{2 ** int(exponent):,}" for exponent in shown], rotation=30, ha="right", rotation_mode="anchor"
+    )
     panels[1].set_xlabel("length of the document (tokens)")
     return figure

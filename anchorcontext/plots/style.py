@@ -26,6 +26,7 @@ INK = "#24292f"
 _DPI = 150
 _STYLE: Any = {
     "axes.edgecolor": "#8b929a",
+    "axes.axisbelow": True,
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.spines.right": False,

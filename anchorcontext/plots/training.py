@@ -41,11 +41,9 @@ def draw_training(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Mean of each value and its neighbours, a twentieth of the run on each side and fewer at the ends."""
+    """Mean of each value and its neighbours: a twentieth of the run on each side, as far as there are any."""
     reach = len(values) // 20
     sums = np.concatenate(([0.0], np.cumsum(values)))
-    smoothed = []
-    for place in range(len(values)):
-        side = min(reach, place, len(values) - 1 - place)
-        smoothed.append(float(sums[place + side + 1] - sums[place - side]) / (2 * side + 1))
-    return smoothed
+    places = np.arange(len(values))
+    first, end = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(values))
+    return ((sums[end] - sums[first]) / (end - first)).tolist()

@@ -1,0 +1,116 @@
+"""The report page, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from anchorcontext.config.schema import ReportConfig
+from anchorcontext.plots import draw_document_lengths, draw_loss_by_position, draw_training, to_png
+from anchorcontext.report.html import figure, page, section, table
+from anchorcontext.report.sources import (
+    Evaluation,
+    Index,
+    read_evaluation,
+    read_index,
+    read_picture,
+    read_run,
+    run_facts,
+)
+
+
+def build_report(config: ReportConfig) -> Path:
+    """Write `index.html` into `config.output`; its path.
+
+    Raises:
+        ConfigError: an input that is missing or is not what an earlier command wrote; nothing is
+            written then.
+    """
+    sections = [*_evaluations(config), *_runs(config), *_indexes(config), *_pictures(config)]
+    output = Path(config.output).expanduser()
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "index.html"
+    path.write_text(page(config.title, sections), encoding="utf-8")
+    return path
+
+
+def _evaluations(config: ReportConfig) -> Iterator[str]:
+    for name, folder in config.evaluations.items():
+        evaluation = read_evaluation(name, folder)
+        settings = evaluation.settings
+        title = f"{settings['windows']:,} {settings['split']} windows of {settings['window_tokens']:,} rows"
+        drawn = draw_loss_by_position(evaluation.models, f"Loss by position, {title}")
+        text = (
+            f"Mean loss of the tokens that rows at each position predict, over {title}, every model under the "
+            f"attention arm {settings['arm']}. Bars are one standard error over windows."
+        )
+        alt = "Loss in nats a token against position in the window, a line for each model."
+        yield section(f"Loss by position: {name}", text, figure(to_png(drawn), alt), _position_table(evaluation))
+
+
+def _position_table(evaluation: Evaluation) -> str:
+    buckets = sorted({(each.low, each.high) for of_model in evaluation.models.values() for each in of_model})
+    found = {(name, each.low): each for name, of_model in evaluation.models.items() for each in of_model}
+    lines = []
+    for low, high in buckets:
+        cells = [f"{low:,} to {high - 1:,}"]
+        for name in evaluation.models:
+            each = found.get((name, low))
+            error = "" if each is None or each.standard_error is None else f" \u00b1 {each.standard_error:.3f}"
+            cells.append("" if each is None else f"{each.loss:.3f}{error}")
+        lines.append(cells)
+    return table(["position", *evaluation.models], lines, "Loss in nats a token, and its standard error")
+
+
+def _runs(config: ReportConfig) -> Iterator[str]:
+    if not config.runs:
+        return
+    runs = {name: read_run(name, folder) for name, folder in config.runs.items()}
+    drawn = draw_training(runs)
+    facts = {name: dict(run_facts(steps)) for name, steps in runs.items()}
+    columns = list(next(iter(facts.values())))
+    lines = [[name, *(values[column] for column in columns)] for name, values in facts.items()]
+    alt = "Training loss, gradient norm and learning rate of each run against tokens seen."
+    yield section("Training", "", figure(to_png(drawn), alt), table(["run", *columns], lines))
+
+
+def _indexes(config: ReportConfig) -> Iterator[str]:
+    for name, folder in config.indexes.items():
+        index = read_index(name, folder)
+        window_tokens = index.manifest["window_tokens"]
+        drawn = draw_document_lengths(index.document_lengths, window_tokens)
+        alt = "Documents and tokens by document length, stacked by source."
+        title = f"Data: {name} (windows of {window_tokens:,} rows)"
+        yield section(title, "", _source_table(index), _split_table(index.manifest), figure(to_png(drawn), alt))
+
+
+def _source_table(index: Index) -> str:
+    lines = []
+    for source, lengths in index.document_lengths.items():
+        counts = index.manifest["account"][source]
+        median = f"{int(sorted(lengths)[len(lengths) // 2]):,}" if len(lengths) else ""
+        longest = f"{int(lengths.max()):,}" if len(lengths) else ""
+        held_out = counts["held_out"]["tokens"]
+        lines.append([source, f"{counts['documents']:,}", f"{counts['tokens']:,}", median, longest, f"{held_out:,}"])
+    columns = ["source", "documents", "tokens", "median length", "longest", "held-out tokens"]
+    return table(columns, lines, "Sources (lengths in tokens)")
+
+
+def _split_table(manifest: dict[str, Any]) -> str:
+    names = ("windows", "documents", "pieces", "cut_documents", "tokens", "padding_rows")
+    lines = []
+    for split, counts in manifest["splits"].items():
+        lines.append([split, *(f"{counts[name]:,}" for name in names), f"{counts['density']:.3%}"])
+    columns = ["split", *(name.replace("_", " ") for name in names), "density"]
+    return table(columns, lines, "Windows (density: share of rows that are not padding)")
+
+
+def _pictures(config: ReportConfig) -> Iterator[str]:
+    if not config.pictures:
+        return
+    figures = []
+    for caption, path in config.pictures.items():
+        media_type, data = read_picture(caption, path)
+        figures.append(figure(data, caption, caption=caption, media_type=media_type))
+    yield section("Pictures", "", *figures)
