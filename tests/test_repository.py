@@ -1,13 +1,19 @@
 """Rules of the repository: imports point one way, docs' commands compose, sources are ASCII."""
 
 import ast
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from anchorcontext.cli import COMMANDS
 from anchorcontext.config.compose import read_config
@@ -160,5 +166,35 @@ def test_links_in_the_documents_lead_somewhere() -> None:
                 assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
 
 
-def test_python_of_the_metadata_is_admitted() -> None:
-    assert sys.version_info >= (3, 11)
+@pytest.mark.slow
+def test_an_installed_wheel_finds_its_configs(tmp_path: Path) -> None:
+    """Built outside the checkout, unpacked, and asked for a config from elsewhere."""
+    for name in (*CODE, "configs"):
+        shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / "source")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(tmp_path / "site"), str(tmp_path / "source")], check=True, cwd=tmp_path)
+
+    code = "from anchorcontext.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", "experiment=llama2_7b_64k", "--cfg", "job"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert "base: 5000000.0" in shown.stdout
+    installed = {
+        path.relative_to(tmp_path / "site/anchorcontext/_configs") for path in tmp_path.rglob("site/**/*.yaml")
+    }
+    assert installed == {path.relative_to(ROOT / "configs") for path in (ROOT / "configs").rglob("*.yaml")}
+
+
+def test_every_constraint_is_within_the_declared_range() -> None:
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = metadata["optional-dependencies"]
+    declared = [Requirement(text) for text in [*metadata["dependencies"], *groups["dev"]]]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
+    for requirement in declared:
+        version = versions.get(canonicalize_name(requirement.name))
+        assert version is not None, f"constraints.txt pins no {requirement.name}"
+        assert requirement.specifier.contains(version), f"{requirement} does not admit the tested {version}"
