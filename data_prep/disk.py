@@ -13,7 +13,7 @@ from typing import Any
 
 from data_prep.errors import DataError
 
-PARTIAL_SUFFIX = ".partial"
+_PARTIAL_SUFFIX = ".partial"
 _BLOCK_BYTES = 1 << 20
 
 
@@ -116,5 +116,12 @@ def only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
+def remove_partial(folder: Path) -> None:
+    """Remove the unfinished files of processes that were killed."""
+    for path in folder.rglob(f"*{_PARTIAL_SUFFIX}"):
+        path.unlink(missing_ok=True)
+
+
 def _partial(path: Path) -> Path:
-    return path.with_name(path.name + PARTIAL_SUFFIX)
+    """A temporary name of this process alone: one that outlives its killed parent spoils nothing."""
+    return path.with_name(f"{path.name}.{os.getpid()}{_PARTIAL_SUFFIX}")

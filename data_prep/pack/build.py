@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.disk import only_writer, write_file, write_json
+from data_prep.disk import only_writer, remove_partial, write_file, write_json
 from data_prep.errors import DataError
 from data_prep.pack.account import account_for
 from data_prep.pack.bins import best_fit_decreasing
@@ -93,6 +93,7 @@ def build_index(
                     + "\nSet overwrite=true to replace it (runs that used it cannot go on), or another data.index"
                 )
             (folder / MANIFEST).unlink()  # first, so that no half of an index looks whole
+        remove_partial(folder)
         _write_index(stores, options, folder)
         return BuiltIndex(PackIndex(folder), reused=False)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.disk import digest_file, only_writer, read_json, write_file, write_json
+from data_prep.disk import digest_file, only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
 from data_prep.read import InputFile, Source, check_has_documents, find_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, store_hash
@@ -120,6 +120,7 @@ def _prepare(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwri
         _clear(folder)
         (folder / PARTS).mkdir()
         write_json(folder / _PLAN, plan)
+    remove_partial(folder)
     kept = sum(finished_record(folder, unit) is not None for unit in units)
     return _Job(source, folder, files, units, reused=False, kept=kept)
 
@@ -128,7 +129,7 @@ def _clear(folder: Path) -> None:
     """Remove what earlier runs left; the manifest first, so that no half of a store looks whole."""
     (folder / MANIFEST).unlink(missing_ok=True)
     _sweep(folder)
-    for pattern in ("*.bin", "*.partial", FILES, SKIPPED):
+    for pattern in ("*.bin", FILES, SKIPPED):
         for path in folder.glob(pattern):
             path.unlink()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
     num_processes = min(num_workers, len(tasks))
     if num_processes <= 1:
         for source, unit, folder in tasks:
-            write_shard(source, tokenizer, unit, folder, lambda count, name=source.name: on_bytes(name, count))
+            write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name))
         return
     context = multiprocessing.get_context("spawn")
     progress = context.Queue()
@@ -83,6 +85,15 @@ def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any) -> 
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     _tokenizer, _progress = tokenizer, progress
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A pool's workers outlive a parent that is killed, and would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_task(task: Task) -> None:

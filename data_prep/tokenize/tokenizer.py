@@ -139,18 +139,25 @@ def _load_by_transformers(path: str) -> DocumentTokenizer:
 
 
 def _build(path: str, definition: str, bos: str | None, eos: str | None) -> DocumentTokenizer:
-    tokenizer = Tokenizer.from_str(definition)
     if eos is None:
         raise DataError(f"tokenizer {path} has no eos_token: name one in its tokenizer_config.json")
+    try:
+        tokenizer = Tokenizer.from_str(definition)
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"tokenizer {path}: its tokenizer.json cannot be used: {error}") from error
     anchor = eos if bos is None else bos
-    anchor_id, eos_id = tokenizer.token_to_id(anchor), tokenizer.token_to_id(eos)
-    for token, token_id in ((anchor, anchor_id), (eos, eos_id)):
-        if token_id is None:
-            raise DataError(f"tokenizer {path}: {token!r} is named as BOS or EOS but is not in its vocabulary")
+    anchor_id, eos_id = _token_id(tokenizer, anchor, path), _token_id(tokenizer, eos, path)
     parsed = json.loads(definition)
     digest = digest_json([_canonical({key: parsed.get(key) for key in _SECTIONS}), anchor_id, eos_id])
     vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     return DocumentTokenizer(TokenizerInfo(path, digest, vocab_size, anchor_id, anchor, eos_id), definition)
+
+
+def _token_id(tokenizer: Tokenizer, token: str, path: str) -> int:
+    token_id = tokenizer.token_to_id(token)
+    if token_id is None:
+        raise DataError(f"tokenizer {path}: {token!r} is named as BOS or EOS but is not in its vocabulary")
+    return token_id
 
 
 def _canonical(value: Any) -> Any:

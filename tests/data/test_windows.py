@@ -1,0 +1,157 @@
+"""Packed windows: rows as the contract says, whatever the lengths, and safe in loader workers."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from anchorcontext.data.windows import PackedWindows, Window
+from anchorcontext.layout import ARMS
+from data_prep.errors import DataError
+from data_prep.pack import PackIndex
+from tests.data_prep.corpus import make_index, text_of
+
+_WINDOW = 16
+# Lengths around a window and two of them; </s> in a text is text.
+_TEXTS = [
+    f"{chr(97 + number)}" * length for number, length in enumerate((1, 2, 13, 14, 15, 16, 17, 29, 30, 31, 32, 100))
+]
+_TEXTS += ["</s>x<s>", "caf\u00e9", "z"]
+
+
+def _documents(folder: Path, split: str = "train") -> dict[int, str]:
+    """The text of every document, joined from its pieces; anchors as ^, end-of-document rows as $."""
+    windows = PackedWindows(folder, split)
+    places = iter(PackIndex(folder).pieces(split)["start"].tolist())
+    found: dict[int, list[tuple[int, str]]] = {}
+    for number in range(len(windows)):
+        window, row = windows[number], 0
+        for length, document in zip(window.piece_lengths, window.document_ids, strict=True):
+            text = text_of(window.input_ids[row : row + length].tolist())
+            found.setdefault(document, []).append((next(places), text))
+            row += length
+        assert (window.input_ids[row:] == windows.anchor_id).all()
+    return {document: "".join(text for _, text in sorted(parts)) for document, parts in found.items()}
+
+
+@pytest.mark.parametrize("window", [_WINDOW, 15, 17, 64])
+@pytest.mark.parametrize("ending", ["eos", "none"])
+def test_documents_come_back_with_an_anchor_a_piece_and_one_end(tmp_path: Path, window: int, ending: str) -> None:
+    folder = make_index(tmp_path, _TEXTS, window_tokens=window, end_of_document=ending, held_out_fraction=0.0)
+    documents = _documents(folder)
+    assert len(documents) == len(_TEXTS)
+    for number, text in enumerate(_TEXTS):
+        packed = documents[number]
+        rows = len(text.encode()) + 1 + (ending == "eos")
+        assert packed.replace("^", "").removesuffix("$") == text
+        assert packed.startswith("^")
+        assert packed.endswith("$") == (ending == "eos")
+        assert packed.count("^") > 1 if rows > window else packed.count("^") == 1
+
+
+def test_a_window_is_what_the_index_says(tmp_path: Path) -> None:
+    folder = make_index(
+        tmp_path, {"b": ["bb", "c" * 20], "a": ["a"]}, window_tokens=_WINDOW, held_out_fraction=0.0, seed=3
+    )
+    windows = PackedWindows(folder)
+    assert windows.source_names == ["b", "a"]
+    assert (windows.anchor_id, windows.eos_id, windows.vocab_size, windows.window_tokens) == (0, 1, 258, _WINDOW)
+    pieces: dict[tuple[str, int, bool], tuple[int, int]] = {}
+    for number in range(len(windows)):
+        window, row = windows[number], 0
+        assert window.input_ids.dtype == torch.int64
+        assert window.input_ids.shape == (_WINDOW,)
+        assert window.prefix_lengths == [1] * len(window.piece_lengths)
+        assert window.loss_mask is None
+        columns = (window.piece_lengths, window.document_ids, window.starts, window.piece_sources)
+        for length, document, starts, source in zip(*columns, strict=True):
+            text = text_of(window.input_ids[row : row + length].tolist())
+            pieces[text, document, starts] = (length, source)
+            row += length
+    assert pieces == {
+        ("^bb$", 0, True): (4, 0),
+        ("^" + "c" * 15, 1, True): (16, 0),
+        ("^" + "c" * 5 + "$", 1, False): (7, 0),
+        ("^a$", 2, True): (3, 1),
+    }
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_layouts_count_every_row_and_label_every_token_once(tmp_path: Path, arm: str) -> None:
+    windows = PackedWindows(make_index(tmp_path, _TEXTS, window_tokens=_WINDOW, held_out_fraction=0.0))
+    labels = 0
+    for number in range(len(windows)):
+        layout = windows[number].layout(arm)
+        assert layout.num_rows == _WINDOW
+        labels += int((layout.shift_labels(windows[number].input_ids) != -100).sum())
+    manifest = windows.manifest["splits"]["train"]
+    continuations = manifest["pieces"] - manifest["documents"]  # the first token behind a cut is not predicted
+    assert labels == manifest["tokens"] + manifest["documents"] - continuations
+
+
+def test_an_end_of_document_row_is_always_predicted(tmp_path: Path) -> None:
+    texts = ["x" * length for length in range(1, 4 * _WINDOW)]
+    windows = PackedWindows(make_index(tmp_path, texts, window_tokens=_WINDOW, held_out_fraction=0.0))
+    predicted = 0
+    for number in range(len(windows)):
+        window = windows[number]
+        predicted += int((window.layout("anchor").shift_labels(window.input_ids) == windows.eos_id).sum())
+    assert predicted == len(texts)
+
+
+def test_splits_share_no_document(tmp_path: Path) -> None:
+    folder = make_index(tmp_path, [f"text {n}" for n in range(60)], window_tokens=32, held_out_fraction=0.3)
+    train, held_out = (set(_documents(folder, split).values()) for split in ("train", "held_out"))
+    assert len(train) + len(held_out) == 60
+    assert not train & held_out
+    assert len(held_out) >= 5
+
+
+def _first(batch: list[Window]) -> list[int]:
+    return batch[0].input_ids.tolist()
+
+
+def test_safe_to_hand_to_worker_processes(tmp_path: Path) -> None:
+    windows = PackedWindows(make_index(tmp_path, _TEXTS, window_tokens=_WINDOW, held_out_fraction=0.0))
+    assert len(pickle.dumps(windows)) < 1000
+    loader = DataLoader(windows, num_workers=1, collate_fn=_first, multiprocessing_context="spawn")
+    assert list(loader) == [windows[number].input_ids.tolist() for number in range(len(windows))]
+
+
+def test_a_window_does_not_share_memory_with_the_store(tmp_path: Path) -> None:
+    windows = PackedWindows(make_index(tmp_path, ["text"], window_tokens=_WINDOW, held_out_fraction=0.0))
+    before = windows[0].input_ids.clone()
+    windows[0].input_ids.zero_()
+    assert torch.equal(windows[0].input_ids, before)
+
+
+def test_moved_with_its_stores(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "here", _TEXTS, window_tokens=_WINDOW, held_out_fraction=0.0)
+    before = PackedWindows(folder)[1].input_ids.tolist()
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert PackedWindows(tmp_path / "there" / folder.name)[1].input_ids.tolist() == before
+
+
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_no_such_window(tmp_path: Path, index: int) -> None:
+    windows = PackedWindows(make_index(tmp_path, ["text"], window_tokens=_WINDOW, held_out_fraction=0.0))
+    with pytest.raises(IndexError, match="window"):
+        windows[index]
+
+
+def test_unprepared_data_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="`anchorcontext pack`"):
+        PackedWindows(tmp_path)
+
+
+def test_no_such_split_and_an_empty_one(tmp_path: Path) -> None:
+    folder = make_index(tmp_path, ["text"], window_tokens=_WINDOW, held_out_fraction=0.0)
+    with pytest.raises(DataError, match="split='test' is not one of train, held_out"):
+        PackedWindows(folder, "test")
+    with pytest.raises(DataError, match=r"the split held_out of .* has no windows: data\.held_out_fraction=0\.0"):
+        PackedWindows(folder, "held_out")

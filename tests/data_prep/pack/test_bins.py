@@ -1,0 +1,68 @@
+"""Best-fit decreasing: the golden bins, and equality with the plain algorithm."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.pack.bins import _RoomTree, best_fit_decreasing
+
+
+def _plain(lengths: list[int], capacity: int) -> list[int]:
+    """One item after another: the tightest bin that fits, of equal ones the one that is so longest."""
+    room: list[tuple[int, int]] = []  # of each bin: what is left, and when it became that
+    bins = [0] * len(lengths)
+    for moment, item in enumerate(sorted(range(len(lengths)), key=lambda item: -lengths[item])):
+        fitting = [(left, since, number) for number, (left, since) in enumerate(room) if left >= lengths[item]]
+        if fitting:
+            left, _, number = min(fitting)
+        else:
+            left, number = capacity, len(room)
+            room.append((capacity, moment))
+        room[number] = (left - lengths[item], moment)
+        bins[item] = number
+    return bins
+
+
+def test_golden_bins() -> None:
+    assert best_fit_decreasing(np.array([8, 6, 6, 4, 3, 2, 3]), 8).tolist() == [0, 1, 2, 3, 3, 1, 4]
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(1, n), max_size=60))))
+def test_equals_the_plain_algorithm(case: tuple[int, list[int]]) -> None:
+    capacity, lengths = case
+    assert best_fit_decreasing(np.array(lengths, dtype=np.int64), capacity).tolist() == _plain(lengths, capacity)
+
+
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=50))
+def test_no_bin_overflows_and_none_is_empty(lengths: list[int]) -> None:
+    bins = best_fit_decreasing(np.array(lengths), 131_072)
+    filled = np.bincount(bins, weights=lengths)
+    assert filled.max() <= 131_072
+    assert filled.min() > 0
+
+
+@given(st.integers(1, 5000), st.data())
+def test_rooms_are_found_as_in_a_sorted_list(capacity: int, data: st.DataObject) -> None:
+    tree, kept = _RoomTree(capacity), set()
+    for number, keep in data.draw(st.lists(st.tuples(st.integers(1, capacity), st.booleans()), max_size=40)):
+        if keep:
+            tree.add(number)
+            kept.add(number)
+        else:
+            tree.remove(number)
+            kept.discard(number)
+    for bound in data.draw(st.lists(st.integers(1, capacity), max_size=10)):
+        assert tree.first_from(bound) == min((number for number in kept if number >= bound), default=None)
+
+
+def test_a_million_documents_take_seconds() -> None:
+    lengths = np.random.default_rng(0).integers(2, 65_537, 1_000_000)
+    began = time.process_time()
+    bins = best_fit_decreasing(lengths, 65_536)
+    assert time.process_time() - began < 10  # 5 microseconds a document is the target; a quadratic way takes days
+    fewest = max(lengths.sum() / 65_536, (lengths > 32_768).sum())  # each of the larger half needs a bin of its own
+    assert bins.max() + 1 < 1.002 * fewest

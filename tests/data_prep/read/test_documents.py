@@ -1,0 +1,135 @@
+"""Records that are documents, and every kind that is not."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.errors import DataError
+from data_prep.read import READERS, Document, Record, Skipped, Source, check_has_documents, find_files
+from tests.data_prep.corpus import write_jsonl
+
+_SOURCE = Source("s", "unused")
+
+
+def _read(data: bytes, kind: str = "jsonl", source: Source = _SOURCE) -> list[Record]:
+    return list(READERS[kind](io.BytesIO(data), source))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"text": "half', "bad JSON"),
+        (b"not json", "bad JSON"),
+        (b"[" * 100_000, "bad JSON"),
+        (b'{"text": "\xff\xfe"}', "bad UTF-8"),
+        (b'{"text": "\xed\xa0\x80"}', "bad UTF-8"),
+        (b'{"text": "lone \\ud800 surrogate"}', "bad UTF-8"),
+        (b'["text"]', "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b'{"content": "x"}', "no text field"),
+        (b'{"text": null}', "text is null"),
+        (b'{"text": 5}', "text is not a string"),
+        (b'{"text": ["x"]}', "text is not a string"),
+        (b'{"text": ""}', "empty document"),
+        (b'{"text": " \\n\\t"}', "empty document"),
+    ],
+)
+def test_bad_records_are_named_with_their_line_and_the_next_is_read(line: bytes, reason: str) -> None:
+    records = _read(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
+    assert [record.line for record in records] == [1, 2, 3]
+    assert isinstance(records[1], Skipped)
+    assert records[1].reason == reason
+    assert [record.text for record in records if isinstance(record, Document)] == ["before", "after"]
+
+
+def test_blank_lines_are_no_records_and_the_last_line_needs_no_end() -> None:
+    records = _read(b'\n{"text": "a"}\r\n  \n{"text": "b"}')
+    assert [(record.line, record.text) for record in records if isinstance(record, Document)] == [(2, "a"), (4, "b")]
+    assert len(records) == 2
+
+
+def test_line_separators_inside_a_text_do_not_split_it() -> None:
+    text = "a\u2028b\x85c\rd\x0be"
+    line = json.dumps({"text": text}, ensure_ascii=False).encode()
+    assert [record.text for record in _read(line + b"\n") if isinstance(record, Document)] == [text]
+
+
+def test_byte_order_mark() -> None:
+    for kind, data in (("jsonl", b'\xef\xbb\xbf{"text": "a"}\n'), ("text", b"\xef\xbb\xbfa")):
+        (record,) = _read(data, kind)
+        assert isinstance(record, Document)
+        assert record.text == "a"
+
+
+def test_json_that_only_python_reads_is_not_lost() -> None:
+    (record,) = _read(b'{"score": NaN, "text": "a"}\n')
+    assert isinstance(record, Document)
+
+
+def test_differing_other_columns_do_not_matter() -> None:
+    records = _read(b'{"text": "a", "meta": 1}\n{"meta": {"x": [null]}, "text": "b"}\n{"text": "c"}\n')
+    assert all(isinstance(record, Document) for record in records)
+
+
+def test_where_keeps_records_whose_fields_equal() -> None:
+    source = Source("s", "unused", where={"lang": "en", "good": "true", "level": "3"})
+    lines = [
+        {"text": "a", "lang": "en", "good": True, "level": 3},
+        {"text": "b", "lang": "de", "good": True, "level": 3},
+        {"text": "c", "lang": "en", "good": False, "level": 3},
+        {"text": "d", "lang": "en", "good": True},
+    ]
+    records = _read(b"".join(json.dumps(line).encode() + b"\n" for line in lines), source=source)
+    assert [record.text for record in records if isinstance(record, Document)] == ["a"]
+    assert {record.reason for record in records if isinstance(record, Skipped)} == {"left out by where"}
+
+
+def test_a_text_file_is_a_document_line_ends_and_all() -> None:
+    (record,) = _read(b"one\r\ntwo\n", "text")
+    assert record == Document("one\r\ntwo\n", b"one\r\ntwo\n", 0)
+    (record,) = _read(b"caf\xe9", "text")
+    assert isinstance(record, Skipped)
+    assert record.reason == "bad UTF-8"
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=30), st.text(max_size=20).map(lambda t: json.dumps({"text": t}).encode())))
+)
+def test_every_line_is_a_document_or_accounted_for(lines: list[bytes]) -> None:
+    lines = [line.replace(b"\n", b" ") for line in lines]
+    records = _read(b"".join(line + b"\n" for line in lines))
+    expected = [number for number, line in enumerate(lines, start=1) if line.strip()]
+    assert [record.line for record in records] == expected
+
+
+def _check(path: Path, **options: str) -> None:
+    source = Source("s", str(path), **options)
+    check_has_documents(source, find_files(source))
+
+
+def test_no_text_field_lists_the_fields_found(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"content": "x", "id": 1}, {"content": "y", "url": "z"}])
+    with pytest.raises(DataError, match=r"no field 'text' in any record\. Fields found: content, id, url\. Set text_f"):
+        _check(tmp_path)
+    _check(tmp_path, text_field="content")
+
+
+def test_one_document_anywhere_is_enough(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"other": 1}] * 3)
+    write_jsonl(tmp_path / "b.jsonl.gz", [{"text": ""}, {"text": "x"}])
+    _check(tmp_path)
+
+
+def test_empty_sources_say_what_they_hold(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\n\n")
+    with pytest.raises(DataError, match="is empty: its 1 file"):
+        _check(tmp_path)
+    write_jsonl(tmp_path / "a.jsonl", [{"text": ""}, {"text": None}, b"{", {"body": "x"}])
+    with pytest.raises(DataError, match=r"1 empty document, 1 text is null, 1 bad JSON, 1 no text field.*found: body"):
+        _check(tmp_path)

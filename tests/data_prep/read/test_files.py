@@ -1,0 +1,103 @@
+"""Which files a source has: order, patterns, hidden names, links, formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import DataError
+from data_prep.read import Source, find_files
+
+
+def _touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+
+
+def _names(path: Path | str, **options: str) -> list[str]:
+    return [file.name for file in find_files(Source("s", str(path), **options))]
+
+
+def test_folders_are_searched_recursively_in_order_of_names(tmp_path: Path) -> None:
+    _touch(tmp_path, "b.txt", "a/z.txt", "a/deep/er/y.txt", "a.txt", "B.txt")
+    assert _names(tmp_path) == ["B.txt", "a.txt", "a/deep/er/y.txt", "a/z.txt", "b.txt"]
+
+
+def test_pattern_applies_to_file_names(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.py", "b.txt", "sub/c.py", "py/d.txt")
+    assert _names(tmp_path, pattern="*.py") == ["a.py", "sub/c.py"]
+
+
+def test_hidden_names_are_left_out_but_read_when_named(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.txt", ".hidden.txt", ".git/config", "sub/.cache/b.txt")
+    assert _names(tmp_path) == ["a.txt"]
+    assert _names(f"{tmp_path}/*") == ["a.txt"]
+    assert _names(tmp_path / ".hidden.txt") == [".hidden.txt"]
+
+
+def test_globs_and_the_folders_they_match(tmp_path: Path) -> None:
+    _touch(tmp_path, "x1/a.txt", "x2/b.txt", "x2/c.md", "y/d.txt")
+    assert _names(f"{tmp_path}/x*/*.txt") == ["x1/a.txt", "x2/b.txt"]
+    assert _names(f"{tmp_path}/x*", pattern="*.txt") == ["x1/a.txt", "x2/b.txt"]
+    assert _names(f"{tmp_path}/**/*.txt") == ["x1/a.txt", "x2/b.txt", "y/d.txt"]
+    assert _names(f"{tmp_path}/**") == ["x1/a.txt", "x2/b.txt", "x2/c.md", "y/d.txt"]
+
+
+def test_a_relative_glob_names_files_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _touch(tmp_path, "a.txt", "b.txt")
+    monkeypatch.chdir(tmp_path)
+    assert _names("*.txt") == ["a.txt", "b.txt"]
+
+
+def test_a_folder_whose_name_looks_like_a_glob(tmp_path: Path) -> None:
+    _touch(tmp_path, "data[1]/a.txt")
+    assert _names(tmp_path / "data[1]") == ["a.txt"]
+
+
+def test_links_are_followed_and_circles_end(tmp_path: Path) -> None:
+    _touch(tmp_path, "big/a.txt", "corpus/b.txt")
+    (tmp_path / "corpus" / "linked").symlink_to(tmp_path / "big")
+    (tmp_path / "corpus" / "again").symlink_to(tmp_path / "corpus")
+    assert _names(tmp_path / "corpus") == ["b.txt", "linked/a.txt"]
+
+
+def test_names_survive_a_move(tmp_path: Path) -> None:
+    _touch(tmp_path, "here/a/b.txt")
+    before = _names(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert _names(tmp_path / "there") == before
+
+
+def test_formats_by_name(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.jsonl", "b.JSONL.gz", "c.ndjson", "d.txt.gz", "e.py", "noext")
+    formats = {file.name: file.format for file in find_files(Source("s", str(tmp_path)))}
+    assert formats == {
+        "a.jsonl": "jsonl",
+        "b.JSONL.gz": "jsonl",
+        "c.ndjson": "jsonl",
+        "d.txt.gz": "text",
+        "e.py": "text",
+        "noext": "text",
+    }
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.json", "a.csv.gz", "a.jsonl.zst"])
+def test_auto_refuses_what_is_not_plain_text(tmp_path: Path, name: str) -> None:
+    _touch(tmp_path, "a.txt", name)
+    with pytest.raises(DataError, match=rf"{name} is neither JSON lines nor plain text.*`pattern`"):
+        find_files(Source("s", str(tmp_path)))
+    assert len(_names(tmp_path, format="text")) == 2
+
+
+@pytest.mark.parametrize("path", ["missing", "missing/*.txt"])
+def test_nothing_there(tmp_path: Path, path: str) -> None:
+    with pytest.raises(DataError, match=r"source s: nothing at .*missing"):
+        find_files(Source("s", str(tmp_path / path)))
+
+
+def test_nothing_matches(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.txt", ".b.py")
+    with pytest.raises(DataError, match=r"matches pattern '\*.py'"):
+        find_files(Source("s", str(tmp_path), pattern="*.py"))

@@ -1,0 +1,391 @@
+"""Token stores: what they hold, when they are reused, finished, refused or made anew."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_prep.errors import DataError
+from data_prep.read import Source
+from data_prep.store import TokenStore
+from data_prep.tokenize import BuiltStore, build, build_stores, load_tokenizer, pool, shards
+from tests.data_prep.corpus import byte_tokenizer, folder_bytes, text_of, write_jsonl
+
+
+def _build(folder: Path, *sources: Source, num_workers: int = 1, overwrite: bool = False) -> list[BuiltStore]:
+    tokenizer = load_tokenizer(str(byte_tokenizer(folder / "tokenizer")))
+    return build_stores(sources, tokenizer, folder / "store", num_workers=num_workers, overwrite=overwrite)
+
+
+def _texts(store: TokenStore) -> list[str]:
+    found = []
+    for shard in range(store.num_shards):
+        tokens, begin = store.tokens(shard), 0
+        for end in store.ends(shard).tolist():
+            found.append(text_of(tokens[begin:end].tolist()))
+            begin = end
+    return found
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    write_jsonl(folder / "b.jsonl", [{"text": "first"}, b"{bad", {"text": "caf\u00e9"}, {"text": ""}, {"text": "</s>"}])
+    write_jsonl(folder / "a" / "c.jsonl.gz", [{"text": "zipped"}, {"text": 5}])
+    (folder / "z.txt").write_text("a whole file\nis a document\n")
+    (folder / "bad.txt").write_bytes(b"\xff")
+    return folder
+
+
+def test_documents_come_back_as_they_were_without_bos_or_eos(tmp_path: Path, corpus: Path) -> None:
+    (built,) = _build(tmp_path, Source("mixed", str(corpus)))
+    store = built.store
+    assert _texts(store) == ["zipped", "first", "caf\u00e9", "</s>", "a whole file\nis a document\n"]
+    assert store.manifest["counts"] == {
+        "files": 4,
+        "documents": 5,
+        "tokens": 6 + 5 + 5 + 4 + 27,
+        "text_bytes": 6 + 5 + 5 + 4 + 27,
+        "skipped": {"bad JSON": 1, "bad UTF-8": 1, "empty document": 1, "text is not a string": 1},
+    }
+    assert [store.origin(number) for number in range(5)] == [
+        ("a/c.jsonl.gz", 1),
+        ("b.jsonl", 1),
+        ("b.jsonl", 3),
+        ("b.jsonl", 5),
+        ("z.txt", 0),
+    ]
+    assert store.table(0)[:, 2].tolist() == [6, 5, 5, 4, 27]
+    with pytest.raises(IndexError, match="has 5 documents"):
+        store.origin(5)
+
+
+def test_skipped_records_are_listed_with_file_line_and_reason(tmp_path: Path, corpus: Path) -> None:
+    (built,) = _build(tmp_path, Source("mixed", str(corpus)))
+    entries = [json.loads(line) for line in (built.store.folder / "skipped.jsonl").read_text().splitlines()]
+    assert [(entry["where"], entry["reason"]) for entry in entries] == [
+        ("a/c.jsonl.gz:2", "text is not a string"),
+        ("b.jsonl:2", "bad JSON"),
+        ("b.jsonl:4", "empty document"),
+        ("bad.txt", "bad UTF-8"),
+    ]
+
+
+def test_records_left_out_by_where_are_counted_not_listed(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x", "source": name} for name in ("books", "web", "books")])
+    (built,) = _build(tmp_path, Source("books", str(path), where={"source": "books"}))
+    assert built.store.num_documents == 2
+    assert built.store.manifest["counts"]["skipped"] == {"left out by where": 1}
+    assert (built.store.folder / "skipped.jsonl").read_bytes() == b""
+
+
+def test_equal_texts_have_equal_hashes(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in ("one", "two", "one")])
+    hashes = _build(tmp_path, Source("s", str(path)))[0].store.text_hashes(0)
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def test_a_document_of_one_megabyte_and_one_of_one_token(tmp_path: Path) -> None:
+    long = "".join(random.Random(0).choices("abcdef \n", k=1 << 20))
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}, {"text": long}, {"text": "y"}])
+    store = _build(tmp_path, Source("s", str(path)))[0].store
+    assert np.diff(store.ends(0)).tolist() == [1 << 20, 1]
+    assert store.num_tokens == (1 << 20) + 2
+
+
+def _many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """A source of six units."""
+    for number in range(12):
+        write_jsonl(folder / f"{number:02d}.jsonl", [{"text": f"text {number} {line}"} for line in range(20)])
+    size = (folder / "00.jsonl").stat().st_size
+    plan = shards.plan_units
+    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, 2 * size + 50))
+    return Source("many", str(folder))
+
+
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _many_files(tmp_path / "files", monkeypatch)
+    (one,) = _build(tmp_path / "one", source)
+    (two,) = _build(tmp_path / "two", source, num_workers=2)
+    assert one.store.num_shards == 6
+    assert one.store.num_documents == 240
+    expected, found = folder_bytes(one.store.folder), folder_bytes(two.store.folder)
+    for files, built in ((expected, one), (found, two)):  # the tokenizer's path is as the user gave it
+        files["manifest.json"] = files["manifest.json"].replace(str(built.store.folder.parents[1]).encode(), b"")
+    assert found == expected
+
+
+def test_progress_tells_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _many_files(tmp_path / "files", monkeypatch)
+    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "tokenizer")))
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "files").iterdir())
+    for num_workers in (1, 2):
+        totals: list[tuple[str, int]] = []
+        read: list[tuple[str, int]] = []
+        build_stores(
+            [source],
+            tokenizer,
+            tmp_path / f"store{num_workers}",
+            num_workers=num_workers,
+            on_total=lambda *told: totals.append(told),  # noqa: B023
+            on_bytes=lambda *told: read.append(told),  # noqa: B023
+        )
+        assert totals == [("many", on_disk)]
+        assert sum(count for _, count in read) == on_disk
+        assert {name for name, _ in read} == {"many"}
+
+
+def test_the_same_again_is_reused(tmp_path: Path, corpus: Path) -> None:
+    (first,) = _build(tmp_path, Source("mixed", str(corpus)))
+    before = folder_bytes(first.store.folder)
+    (second,) = _build(tmp_path, Source("mixed", str(corpus)))
+    assert (first.reused, second.reused) == (False, True)
+    assert folder_bytes(second.store.folder) == before
+
+
+def test_a_new_date_or_place_of_the_same_files_is_no_change(tmp_path: Path, corpus: Path) -> None:
+    _build(tmp_path, Source("mixed", str(corpus)))
+    os.utime(corpus / "z.txt", ns=(1, 1))
+    corpus.rename(tmp_path / "moved")
+    (built,) = _build(tmp_path, Source("mixed", str(tmp_path / "moved")))
+    assert built.reused
+
+
+def test_a_store_of_something_else_is_refused_and_says_what_differs(tmp_path: Path, corpus: Path) -> None:
+    _build(tmp_path, Source("mixed", str(corpus)))
+    (corpus / "z.txt").write_text("a whole file\nis A document\n")  # of the same size
+    (corpus / "a" / "c.jsonl.gz").unlink()
+    (corpus / "new.txt").write_text("new")
+    other = Source("mixed", str(corpus), text_field="body")
+    with pytest.raises(DataError, match="made from something else") as error:
+        _build(tmp_path, other)
+    for line in (
+        "text_field: made with 'text', now 'body'",
+        "file a/c.jsonl.gz: gone",
+        "file new.txt: new",
+        "file z.txt: changed",
+        "overwrite=true",
+    ):
+        assert line in str(error.value)
+
+
+def test_another_tokenizer_is_refused(tmp_path: Path, corpus: Path) -> None:
+    _build(tmp_path, Source("mixed", str(corpus)))
+    other = load_tokenizer(str(byte_tokenizer(tmp_path / "other", bos=None)))
+    with pytest.raises(DataError, match=r"tokenizer: made with .*tokenizer, now .*other"):
+        build_stores([Source("mixed", str(corpus))], other, tmp_path / "store")
+
+
+def test_overwrite_makes_it_anew(tmp_path: Path, corpus: Path) -> None:
+    (first,) = _build(tmp_path, Source("mixed", str(corpus)))
+    (corpus / "z.txt").write_text("other")
+    (second,) = _build(tmp_path, Source("mixed", str(corpus)), overwrite=True)
+    assert not second.reused
+    assert _texts(second.store)[-1] == "other"
+    assert second.store.hash != first.store.hash
+    assert folder_bytes(second.store.folder) == folder_bytes(
+        _build(tmp_path, Source("mixed", str(corpus)))[0].store.folder
+    )
+
+
+def test_a_damaged_store_is_named_and_overwrite_mends_it(tmp_path: Path, corpus: Path) -> None:
+    (built,) = _build(tmp_path, Source("mixed", str(corpus)))
+    shard = built.store.folder / "00000.tokens.bin"
+    shard.write_bytes(shard.read_bytes()[:-2])
+    with pytest.raises(DataError, match=r"00000\.tokens\.bin has 92 bytes where the manifest says 94"):
+        _build(tmp_path, Source("mixed", str(corpus)))
+    (mended,) = _build(tmp_path, Source("mixed", str(corpus)), overwrite=True)
+    assert mended.store.hash == built.store.hash
+
+
+def test_finished_shards_are_kept_when_a_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _many_files(tmp_path / "files", monkeypatch)
+    expected = _build(tmp_path, source)[0].store
+    undisturbed = folder_bytes(expected.folder)
+    shutil.rmtree(expected.folder)
+
+    written: list[int] = []
+
+    def fail_at_the_fourth(*arguments: Any) -> Any:
+        if len(written) == 3:
+            raise OSError("disk full")
+        written.append(arguments[2].number)
+        return shards.write_shard(*arguments)
+
+    monkeypatch.setattr(pool, "write_shard", fail_at_the_fourth)
+    with pytest.raises(OSError, match="disk full"):
+        _build(tmp_path, source)
+    with pytest.raises(DataError, match="no token store"):
+        TokenStore(expected.folder)
+    monkeypatch.setattr(pool, "write_shard", shards.write_shard)
+    (built,) = _build(tmp_path, source)
+    assert (written, built.kept_shards, built.reused) == ([0, 1, 2], 3, False)
+    assert folder_bytes(built.store.folder) == undisturbed
+
+
+def test_what_an_interrupted_run_left_of_other_files_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = _many_files(tmp_path / "files", monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_finish", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            _build(tmp_path, source)
+    write_jsonl(tmp_path / "files" / "00.jsonl", [{"text": "changed"}])
+    (built,) = _build(tmp_path, source)
+    assert built.kept_shards == 0
+    assert _texts(built.store)[0] == "changed"
+
+
+_UNIT_BYTES = 20_000
+_BUILD_IN_A_PROCESS = f"""
+import sys
+from pathlib import Path
+from data_prep.read import Source
+from data_prep.tokenize import build, build_stores, load_tokenizer, pool, shards
+folder = Path(sys.argv[1])
+if __name__ == "__main__":
+    plan = shards.plan_units
+    build.plan_units = lambda files: plan(files, {_UNIT_BYTES})
+    tokenizer = load_tokenizer(str(folder / "tokenizer"))
+    (built,) = build_stores([Source("many", str(folder / "files"))], tokenizer, folder / "store", num_workers=2)
+    print(built.kept_shards, built.reused)
+"""
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    program = folder / "program.py"
+    program.write_text(_BUILD_IN_A_PROCESS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(
+        [sys.executable, str(program), str(folder)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def _finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return output.strip()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """The parent alone: its workers must see to themselves."""
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)  # returns once every worker has closed its end of the pipe
+
+
+def _prepare_files(folder: Path) -> None:
+    byte_tokenizer(folder / "tokenizer")
+    for number in range(40):
+        text = "".join(random.Random(number).choices("abcdef \n", k=2000))
+        write_jsonl(folder / "files" / f"{number:02d}.jsonl", [{"text": text}] * 20)
+
+
+def test_a_killed_run_is_continued_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _prepare_files(tmp_path)
+    store = tmp_path / "store" / "many"
+    process = _start(tmp_path)
+    while not list(store.glob("parts/*[0-9].json")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    _kill(process)
+    assert not (store / "manifest.json").exists()
+    kept, reused = _finish(_start(tmp_path)).split()
+    assert int(kept) >= 1
+    assert reused == "False"
+    continued = folder_bytes(store)
+    shutil.rmtree(store)
+    plan = shards.plan_units
+    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, _UNIT_BYTES))
+    (undisturbed,) = _build(tmp_path, Source("many", str(tmp_path / "files")))
+    assert folder_bytes(undisturbed.store.folder) == continued
+
+
+@pytest.mark.slow
+def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
+    _prepare_files(tmp_path)
+    store = tmp_path / "store" / "many"
+    began = time.monotonic()
+    _finish(_start(tmp_path))
+    seconds = time.monotonic() - began
+    undisturbed = folder_bytes(store)
+    chance = random.Random(0)
+    for _ in range(20):
+        if (store / "manifest.json").exists():
+            shutil.rmtree(store)
+        process = _start(tmp_path)
+        time.sleep(chance.uniform(0.3, 1) * seconds)
+        _kill(process)
+    _finish(_start(tmp_path))
+    assert folder_bytes(store) == undisturbed
+
+
+def _die(task: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _many_files(tmp_path / "files", monkeypatch)
+    monkeypatch.setattr(pool, "_run_task", _die)
+    with pytest.raises(DataError, match="a tokenizing process was killed"):
+        _build(tmp_path, source, num_workers=2)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_truncated_archive_ends_the_run_and_is_named(tmp_path: Path, num_workers: int) -> None:
+    write_jsonl(tmp_path / "files" / "a.jsonl", [{"text": "fine"}])
+    data = gzip.compress(b'{"text": "x"}\n' * 1000)
+    (tmp_path / "files" / "b.jsonl.gz").write_bytes(data[:-20])
+    other = write_jsonl(tmp_path / "other.jsonl", [{"text": "fine"}])
+    sources = [Source("broken", str(tmp_path / "files")), Source("other", str(other))]
+    with pytest.raises(DataError, match=r"b\.jsonl\.gz is truncated"):
+        _build(tmp_path, *sources, num_workers=num_workers)
+
+
+def test_every_source_is_checked_before_any_is_tokenized(tmp_path: Path) -> None:
+    good = write_jsonl(tmp_path / "good.jsonl", [{"text": "x"}])
+    bad = write_jsonl(tmp_path / "bad.jsonl", [{"content": "x"}])
+    with pytest.raises(DataError, match="no field 'text'"):
+        _build(tmp_path, Source("good", str(good)), Source("bad", str(bad)))
+    assert not list((tmp_path / "store").rglob("*.bin"))
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}])
+    find = build.find_files
+
+    def find_then_grow(source: Source) -> Any:
+        files = find(source)
+        write_jsonl(path, [{"text": "x"}, {"text": "more"}])
+        return files
+
+    monkeypatch.setattr(build, "find_files", find_then_grow)
+    with pytest.raises(DataError, match=r"a\.jsonl changed while it was read"):
+        _build(tmp_path, Source("s", str(path)))
+
+
+def test_no_sources(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no sources"):
+        _build(tmp_path)
+
+
+def test_a_tokenizer_that_leaves_nothing_of_any_document(tmp_path: Path) -> None:
+    folder = byte_tokenizer(tmp_path / "tokenizer")
+    definition = json.loads((folder / "tokenizer.json").read_text())
+    definition["normalizer"] = {"type": "Replace", "pattern": {"Regex": ".*"}, "content": ""}
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}])
+    with pytest.raises(DataError, match="leaves no token of any document"):
+        build_stores([Source("s", str(path))], load_tokenizer(str(folder)), tmp_path / "store")
