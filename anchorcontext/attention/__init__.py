@@ -3,7 +3,7 @@
 from anchorcontext.attention.kernels import KERNELS, Kernel, check_kernel_name, choose_kernel
 from anchorcontext.attention.partials import accumulation_dtype, merge_partials
 from anchorcontext.attention.segments import Segments, single_segment
-from anchorcontext.attention.self_test import KernelMismatchError, self_test
+from anchorcontext.attention.self_test import KernelMismatchError, run_self_test
 
 __all__ = [
     "KERNELS",
@@ -14,6 +14,6 @@ __all__ = [
     "check_kernel_name",
     "choose_kernel",
     "merge_partials",
-    "self_test",
+    "run_self_test",
     "single_segment",
 ]

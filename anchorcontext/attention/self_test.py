@@ -25,7 +25,7 @@ class KernelMismatchError(RuntimeError):
 
 
 @cache
-def self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
+def run_self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
     """Compare kernel `name` with `math` on 24 rows of 4 query and 2 key heads; once a process.
 
     Raises:

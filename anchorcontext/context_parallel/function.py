@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anchorcontext.attention import Kernel, choose_kernel, self_test, single_segment
+from anchorcontext.attention import Kernel, choose_kernel, run_self_test, single_segment
 from anchorcontext.context_parallel.context import AttentionContext, DeviceStage
 from anchorcontext.context_parallel.executor import run_backward, run_forward
 
@@ -90,7 +90,7 @@ def _attend(
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     kernel = choose_kernel(kernel_name, value.device)
-    self_test(kernel.name, value.device, value.dtype)
+    run_self_test(kernel.name, value.device, value.dtype)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     query, key = query.to(value.dtype), key.to(value.dtype)
     return _Attention.apply(query, key, value, stages, group, kernel, scale)

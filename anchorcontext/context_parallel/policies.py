@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anchorcontext.context_parallel.rows import SegmentedRows, Shares
+from anchorcontext.context_parallel.rows import SegmentedRows, Shares, merged
 
 
 def contiguous(window: SegmentedRows, ranks: int) -> Shares:
@@ -22,7 +22,7 @@ def contiguous(window: SegmentedRows, ranks: int) -> Shares:
     # Window rows to places: a bound lies inside a run, or begins one.
     by_row = np.argsort(window.rows)
     run = by_row[np.searchsorted(window.rows[by_row], bounds, side="right") - 1]
-    places = np.union1d(window.places, window.places[run] + bounds - window.rows[run])
+    places = merged(window.places, window.places[run] + bounds - window.rows[run])
     run = np.searchsorted(window.places, places, side="right") - 1
     rows = window.rows[run] + places - window.places[run]
     return Shares.cut(window, places, rows // rows_per_rank)

@@ -68,7 +68,7 @@ class Shares:
 
         `starts` are ascending and begin with 0. Ranges are cut further where runs end.
         """
-        cuts = np.union1d(starts, window.places)
+        cuts = merged(starts, window.places)
         run = np.searchsorted(window.places, cuts, side="right") - 1
         owner = ranks[np.searchsorted(starts, cuts, side="right") - 1]
         first = np.ones(len(cuts), dtype=bool)
@@ -119,6 +119,13 @@ def take_rows(rows: Tensor, order: Tensor, padding: int) -> Tensor:
     """
     is_row = (order >= 0).reshape(-1, *[1] * (rows.ndim - 1))
     return torch.where(is_row, rows[order.clamp(min=0)], padding)
+
+
+def merged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """All values of two arrays, ascending, each once. Quick where both are nearly sorted, unlike np.union1d."""
+    values = np.concatenate((first, second))
+    values.sort(kind="stable")
+    return values[np.append(True, np.diff(values) != 0)[: len(values)]]
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+import torch
+
+from anchorcontext.attention import KERNELS, Segments, choose_kernel, merge_partials
+from tests.context_parallel.cases import dense_gradients, random_rows
+
+HEADS = [(4, 2), (3, 1), (5, 5)]
+
+
+def segments_and_mask(causal: bool) -> tuple[Segments, torch.Tensor]:
+    """Whole documents, last rows of one, two runs over one document's keys, single rows, gaps."""
+    segments = Segments(
+        query_starts=np.array([0, 9, 20, 33, 34]),
+        query_lengths=np.array([9, 11, 5, 1, 1]),
+        key_starts=np.array([0, 9, 9, 30, 39]),
+        key_lengths=np.array([9, 21, 5, 9, 1]),
+        causal=causal,
+    )
+    mask = torch.zeros(40, 40, dtype=torch.bool)
+    for rows, keys in segments.runs:
+        count, earlier = rows.stop - rows.start, keys.stop - keys.start - (rows.stop - rows.start)
+        visible = torch.ones(count, keys.stop - keys.start, dtype=torch.bool)
+        mask[rows, keys] = visible.tril(earlier) if causal else visible
+    return segments, mask
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("heads", "key_heads"), HEADS)
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_forward_and_backward_equal_the_definition(name: str, heads: int, key_heads: int, causal: bool) -> None:
+    segments, mask = segments_and_mask(causal)
+    rows = random_rows(40, heads, key_heads, 8)
+    expected = dense_gradients(rows, mask)
+    out, lse = KERNELS[name].forward(*rows[:3], segments, 8**-0.5)
+    grads = KERNELS[name].backward(rows[3], *rows[:3], out, lse, segments, 8**-0.5)
+    for result, reference in zip((out, lse, *grads), expected, strict=True):
+        torch.testing.assert_close(result, reference, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_contract_of_layouts_and_dtypes(name: str) -> None:
+    """Logsumexp layouts differ between kernel versions: [rows, heads], natural, -inf without keys, wide enough."""
+    segments, mask = segments_and_mask(True)
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        query, key, value, grad = (tensor.to(dtype) for tensor in random_rows(40, 4, 2, 8))
+        out, lse = KERNELS[name].forward(query, key, value, segments, 0.5)
+        assert out.shape == (40, 4, 8)
+        assert lse.shape == (40, 4)
+        unseen = ~mask.any(dim=1)
+        assert bool((lse[unseen] == -torch.inf).all())
+        assert bool((out[unseen] == 0).all())
+        grads = KERNELS[name].backward(grad, query, key, value, out, lse, segments, 0.5)
+        assert [tuple(tensor.shape) for tensor in grads] == [(40, 4, 8), (40, 2, 8), (40, 2, 8)]
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        for tensor in (out, lse, *grads):
+            assert torch.promote_types(tensor.dtype, wide) == tensor.dtype
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_any_strides(name: str) -> None:
+    """Models hand over [heads, rows, size] memory; the result must not depend on it."""
+    segments, _ = segments_and_mask(True)
+    rows = random_rows(40, 4, 2, 8)
+    strided = [tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in rows]
+    for got, want in zip(
+        KERNELS[name].forward(*strided[:3], segments, 1.0), KERNELS[name].forward(*rows[:3], segments, 1.0), strict=True
+    ):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_two_threads_give_the_same_bits(name: str) -> None:
+    segments, _ = segments_and_mask(True)
+    query, key, value, grad = (tensor.float() for tensor in random_rows(40, 4, 2, 8))
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        results = []
+        for _ in range(5):
+            out, lse = KERNELS[name].forward(query, key, value, segments, 0.3)
+            results.append((out, lse, *KERNELS[name].backward(grad, query, key, value, out, lse, segments, 0.3)))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_merge_of_disjoint_keys_is_attention_over_both() -> None:
+    query, key, value, _ = random_rows(10, 2, 2, 4)
+    segments = [
+        Segments(np.array([0]), np.array([10]), np.array([a]), np.array([n]), False) for a, n in ((0, 3), (3, 7))
+    ]
+    whole = Segments(np.array([0]), np.array([10]), np.array([0]), np.array([10]), False)
+    parts = [KERNELS["math"].forward(query, key, value, part, 1.0) for part in segments]
+    for got, want in zip(
+        merge_partials(*parts[0], *parts[1]), KERNELS["math"].forward(query, key, value, whole, 1.0), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-14, atol=1e-14)
+
+
+def test_merge_with_rows_that_have_no_keys() -> None:
+    out, lse = torch.randn(3, 2, 4, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
+    nothing = torch.zeros_like(out), torch.full_like(lse, -torch.inf)
+    for merged in (merge_partials(out, lse, *nothing), merge_partials(*nothing, out, lse)):
+        assert torch.equal(merged[0], out)
+        assert torch.equal(merged[1], lse)
+    empty_out, empty_lse = merge_partials(*nothing, *nothing)
+    assert bool((empty_out == 0).all())
+    assert bool((empty_lse == -torch.inf).all())
+
+
+def test_auto_takes_the_cpu_kernel_on_a_cpu() -> None:
+    assert choose_kernel("auto", torch.device("cpu")).name == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "says"),
+    [
+        ("flash", "cpu", "'flash' is not available; choose auto, math, cpu"),
+        ("cpu", "cuda", "cannot run on device 'cuda'"),
+        ("auto", "meta", "no kernel for device 'meta'"),
+    ],
+)
+def test_refusals_name_what_there_is(name: str, device: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        choose_kernel(name, torch.device(device))
