@@ -1,0 +1,122 @@
+"""The pack command: what it prints, makes, reuses and refuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from anchorcontext import pack
+from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
+from anchorcontext.data.windows import PackedWindows
+from data_prep.errors import DataError
+from tests.data_prep.corpus import byte_tokenizer, folder_bytes, write_jsonl
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PackConfig:
+    books = [{"text": "word " * count, "kind": "book"} for count in range(1, 40)]
+    write_jsonl(tmp_path / "books.jsonl.gz", [*books, b"{bad", {"text": "x", "kind": "letter"}])
+    (tmp_path / "code" / "deep").mkdir(parents=True)
+    for number in range(30):
+        (tmp_path / "code" / "deep" / f"{number}.py").write_text(f"x = {number}\n" * number)
+    return PackConfig(
+        data=DataConfig(
+            sources={
+                "code": SourceConfig(path=str(tmp_path / "code"), pattern="*.py"),
+                "books": SourceConfig(path=str(tmp_path / "books.jsonl.gz"), where={"kind": "book"}),
+            },
+            tokenizer=str(byte_tokenizer(tmp_path / "tokenizer")),
+            store=str(tmp_path / "store"),
+            index=str(tmp_path / "index"),
+            window_tokens=128,
+            held_out_fraction=0.1,
+        ),
+        workers=1,
+    )
+
+
+def _lines(captured: pytest.CaptureFixture[str]) -> list[list[str]]:
+    return [line.split() for line in captured.readouterr().out.splitlines()]
+
+
+def test_packs_and_says_what_became_of_every_document(config: PackConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    pack.run(config)
+    lines = _lines(capsys)
+    train, held_out = (PackedWindows(config.data.index, split) for split in ("train", "held_out"))
+    assert train.source_names == ["books", "code"]
+    for source, documents, skipped in (("books", 39, 2), ("code", 29, 1)):
+        account = train.manifest["account"][source]
+        assert account["documents"] == documents
+        row = [source, documents, skipped, account["tokens"], account["train"]["tokens"], account["held_out"]["tokens"]]
+        assert [value if isinstance(value, str) else f"{value:,}" for value in row] in lines
+    for windows in (train, held_out):
+        counts = windows.manifest["splits"][windows.split]
+        row = [counts[name] for name in ("documents", "cut_documents", "tokens", "padding_rows")]
+        density = f"{counts['density']:.3%}"
+        assert [windows.split, f"{len(windows):,}", density, *(f"{value:,}" for value in row)] in lines
+    text = "\n".join(" ".join(line) for line in lines)
+    assert "skipped in books: 1 bad JSON, 1 left out by where" in text
+    assert "skipped in code: 1 empty document" in text
+    assert "tokenizing books" in text
+
+
+def test_again_finds_everything_done(config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pack.run(config)
+    before = {name: folder_bytes(tmp_path / name) for name in ("store", "index")}
+    capsys.readouterr()
+    pack.run(config)
+    text = capsys.readouterr().out
+    assert text.count("reused (same files, tokenizer and options)") == 2
+    assert "found as it should be, nothing to do" in text
+    assert "tokenizing" not in text
+    assert {name: folder_bytes(tmp_path / name) for name in ("store", "index")} == before
+
+
+def test_another_length_reuses_the_stores(config: PackConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    pack.run(config)
+    capsys.readouterr()
+    first = config.data.index
+    config.data.index, config.data.window_tokens = f"{first}-64", 64
+    pack.run(config)
+    assert capsys.readouterr().out.count("reused (same") == 2
+    assert (PackedWindows(first).window_tokens, PackedWindows(config.data.index).window_tokens) == (128, 64)
+
+
+def test_an_index_of_other_options_is_replaced_only_when_asked(config: PackConfig) -> None:
+    pack.run(config)
+    config.data.window_tokens = 64
+    with pytest.raises(DataError, match="window_tokens: packed with 128, now 64"):
+        pack.run(config)
+    config.overwrite = True
+    pack.run(config)
+    assert PackedWindows(config.data.index).window_tokens == 64
+
+
+def test_the_order_of_sources_in_the_config_has_no_effect(config: PackConfig, tmp_path: Path) -> None:
+    pack.run(config)
+    config.data.sources = dict(reversed(config.data.sources.items()))
+    pack.run(config)  # a difference would be refused
+
+
+def test_from_the_command_line(
+    config: PackConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"path": str(tmp_path / "code"), "pattern": "*.py"}
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    (tmp_path / "conf" / "data" / "mine.yaml").write_text(f"sources: {{code: {source}}}\n")
+    settings = {name: getattr(config.data, name) for name in ("tokenizer", "store", "index", "window_tokens")}
+    overrides = [f"data.{name}={value}" for name, value in settings.items()]
+    arguments = ["anchorcontext pack", "--config-dir", str(tmp_path / "conf"), "data=mine", *overrides]
+    monkeypatch.setattr(sys, "argv", arguments)
+    pack.main()
+    assert len(PackedWindows(config.data.index)) > 0
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", [*arguments, "data.sources.code.text_field=5", "data.sources.code.format=jsonl"])
+    with pytest.raises(SystemExit) as stopped:
+        pack.main()
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert "made from something else" in message
+    assert "Traceback" not in message
