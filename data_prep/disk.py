@@ -93,11 +93,13 @@ def digest_file(path: Path) -> str:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(folder)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make every file in and below a folder, and their names, survive a power cut."""
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
 
 
 @contextmanager
@@ -120,6 +122,14 @@ def remove_partial(folder: Path) -> None:
     """Remove the unfinished files of processes that were killed."""
     for path in folder.rglob(f"*{_PARTIAL_SUFFIX}"):
         path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _partial(path: Path) -> Path:
