@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -23,13 +31,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def progress_bar(*, shown: bool = True) -> Progress:
-    """A bar with steps done, time used and time left, on standard error; nothing where that is no terminal."""
+def progress_bar(*extra: ProgressColumn, shown: bool = True) -> Progress:
+    """A bar with steps done, time used and time left, on standard error; nothing where that is no terminal.
+
+    Args:
+        extra: columns behind the number of steps.
+    """
     console = Console(file=sys.stderr)
-    columns = (
+    columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        *extra,
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
