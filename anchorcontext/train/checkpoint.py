@@ -8,7 +8,6 @@ then `latest` names it, and only then do older ones go.
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,8 @@ from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.order import DataState
 from anchorcontext.train.ranks import Ranks
-from anchorcontext.train.run_folder import TEMPORARY_PREFIX, step_folders, step_name, sync_folder, write_text
+from anchorcontext.train.run_folder import TEMPORARY_PREFIX, step_folders, step_name
+from data_prep.disk import sync_folder, sync_tree, write_file
 
 FORMAT_VERSION = 1
 _STATE = "state.json"
@@ -111,12 +111,12 @@ class Checkpoints:
             (temporary / _STATE).write_text(state.to_json())
         self.ranks.barrier()
         if self.ranks.local_rank == 0:
-            _sync_files(temporary)  # each node makes what its own ranks wrote last
+            sync_tree(temporary)  # each node makes what its own ranks wrote last
         self.ranks.barrier()
         if self.ranks.is_main:
             temporary.rename(final)
             sync_folder(self.folder)
-            write_text(self.folder / "latest", final.name + "\n")
+            write_file(self.folder / "latest", f"{final.name}\n".encode())
             for _, old in step_folders(self.folder)[: -self.keep]:
                 shutil.rmtree(old)
         self.ranks.barrier()
@@ -175,12 +175,3 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 def _random_file(rank: int) -> str:
     return f"random-{rank:05d}.pt"
-
-
-def _sync_files(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-    sync_folder(folder)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from anchorcontext.config.schema import LoggerConfig
-from anchorcontext.train.run_folder import write_text
+from data_prep.disk import write_file
 
 Metrics = dict[str, float]
 """Of one step: `step`, `loss` (nats), `grad_norm` (before clipping), `learning_rate`, `tokens` (since the
@@ -31,7 +31,7 @@ class MetricsFile:
     def __init__(self, path: Path, done_steps: int) -> None:
         if path.exists():
             kept = [line for line in path.read_text().splitlines() if _step_of(line) <= done_steps]
-            write_text(path, "".join(f"{line}\n" for line in kept))
+            write_file(path, "".join(f"{line}\n" for line in kept).encode())
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, metrics: Metrics) -> None:

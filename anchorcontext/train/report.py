@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import yaml
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn
 
 from anchorcontext.config.app import resolved_yaml
+from anchorcontext.console import progress_bar
 from anchorcontext.train.metrics import Metrics, MetricsFile, WandbTracker
 from anchorcontext.train.setup import Run
 
@@ -67,18 +66,8 @@ def open_reporter(run: Run) -> Iterator[Reporter]:
         yield Reporter([], None, steps, done_steps)
         return
     sinks = _open_sinks(run)
-    console = Console(file=sys.stderr)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-    )
     try:
-        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        with progress_bar(TextColumn("{task.fields[status]}")) as progress:
             report = Reporter(sinks, progress, steps, done_steps)
             for warning in run.warnings:
                 report.say(f"warning: {warning}")

@@ -6,7 +6,6 @@ Its place is the config's alone. Rank 0 makes and writes it:
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -22,9 +21,10 @@ from anchorcontext.config.app import overrides, resolved_yaml
 from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.train.ranks import Ranks
+from data_prep.disk import remove_partial, write_file, write_json
 
 TEMPORARY_PREFIX = ".tmp-"
-"""Of files and folders that are not complete yet."""
+"""Of folders that are not complete yet."""
 
 _FIXED_KEYS = (
     "attention.arm",
@@ -81,9 +81,10 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
             for half_written in folder.glob(f"{TEMPORARY_PREFIX}*"):
                 shutil.rmtree(half_written)
-        write_text(self.config, resolved_yaml(config))
-        write_text(self.overrides, yaml.safe_dump(overrides()))
-        write_text(self.environment, json.dumps(environment(ranks), indent=2) + "\n")
+        remove_partial(self.path)
+        write_file(self.config, resolved_yaml(config).encode())
+        write_file(self.overrides, yaml.safe_dump(overrides()).encode())
+        write_json(self.environment, environment(ranks))
         return warnings
 
 
@@ -139,26 +140,6 @@ def package_version(name: str) -> str:
 
         return anchorcontext.__version__
     return version(name)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: temporary name, fsync, rename."""
-    temporary = path.with_name(TEMPORARY_PREFIX + path.name)
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames in a folder last."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def step_name(step: int) -> str:
