@@ -11,14 +11,18 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch
 import torch.multiprocessing as mp
 
 _TIMEOUT_SECONDS = 300
+_PEER_SECONDS = 5
+"""For peers of a rank that failed: time to fail on their own, and say so."""
 _pools: dict[int, _Pool] = {}
 
 
@@ -53,19 +57,29 @@ class _Pool:
     def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
         for connection in self.connections:
             connection.send((function, args))
-        results, failures = [], []
-        for rank, connection in enumerate(self.connections):
-            if not connection.poll(_TIMEOUT_SECONDS):
-                self.close()
-                raise WorkerError(f"rank {rank} of {self.world_size} did not answer in {_TIMEOUT_SECONDS} s")
-            ok, result = connection.recv()
-            results.append(result)
-            if not ok:
-                failures.append(f"rank {rank}:\n{result}")
-        if failures:
+        answers = self._answers()
+        failures = [f"rank {rank}:\n{result}" for rank, (ok, result) in sorted(answers.items()) if not ok]
+        if failures or len(answers) < self.world_size:
             self.close()  # peers may be stuck in a collective: the next call starts a fresh world
-            raise WorkerError("\n".join(failures))
-        return results
+            silent = sorted(set(range(self.world_size)) - answers.keys())
+            raise WorkerError("\n".join([*failures, *(f"rank {rank} did not answer" for rank in silent)]))
+        return [answers[rank][1] for rank in range(self.world_size)]
+
+    def _answers(self) -> dict[int, tuple[bool, Any]]:
+        """Each rank's (succeeded, result); ranks left waiting for one that failed are not waited for long."""
+        answers: dict[int, tuple[bool, Any]] = {}
+        waiting = dict(zip(self.connections, range(self.world_size), strict=True))
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while waiting and (ready := wait(list(waiting), timeout=deadline - time.monotonic())):
+            for connection in ready:
+                rank = waiting.pop(connection)
+                try:
+                    answers[rank] = connection.recv()
+                except EOFError:
+                    answers[rank] = (False, "its process ended")
+                if not answers[rank][0]:
+                    deadline = min(deadline, time.monotonic() + _PEER_SECONDS)
+        return answers
 
     def close(self) -> None:
         _pools.pop(self.world_size, None)
