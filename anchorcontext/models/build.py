@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
@@ -80,11 +82,12 @@ def _random(config: PretrainedConfig, attn: str, seed: int) -> PreTrainedModel:
 
 def _pretrained(path: str, config: PretrainedConfig, attn: str, dtype: torch.dtype) -> PreTrainedModel:
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, attn_implementation=attn, output_loading_info=True
         )
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
+    model, report = loaded
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if absent:
         raise ConfigError.of(

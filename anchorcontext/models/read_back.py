@@ -5,6 +5,7 @@ this project, so it sees what other programs see, with any version of transforme
 """
 
 import sys
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -18,7 +19,8 @@ LOGIT_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05}
 def main(folder: str, expected_file: str) -> list[str]:
     """What differs, one line each."""
     expected = load_file(expected_file)
-    model, report = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    model, report = loaded
     model.eval()
     problems = []
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):

@@ -51,7 +51,7 @@ class WandbTracker:
     def __init__(self, config: LoggerConfig, run_name: str, folder: Path, settings: dict[str, Any]) -> None:
         import wandb
 
-        mode = None if os.environ.get("WANDB_MODE") else "online" if wandb.api.api_key else "offline"
+        mode: Any = None if os.environ.get("WANDB_MODE") else "online" if wandb.api.api_key else "offline"
         self._run = wandb.init(
             project=config.project,
             name=run_name,
