@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from data_prep.errors import DataError
 
 _PARTIAL_SUFFIX = ".partial"
@@ -79,7 +81,7 @@ def read_json(path: Path) -> Any:
 
 def digest_json(value: Any) -> str:
     """SHA-256 of a JSON value, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def digest_file(path: Path) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from tokenizers import Tokenizer
 
 from data_prep.disk import digest_json
@@ -53,22 +53,16 @@ class DocumentTokenizer:
 
     Args:
         info: what the store records.
-        definition: the text of tokenizer.json.
-
-    Raises:
-        DataError: the tokenizer gives a control token's id for its text all the same.
+        definition: a tokenizer.json whose control tokens are out of every text's reach.
     """
 
     def __init__(self, info: TokenizerInfo, definition: str) -> None:
         self.info = info
         self._definition = definition
-        parsed = json.loads(definition)
-        controls = _control_tokens(parsed, info)
-        self._tokenizer = Tokenizer.from_str(json.dumps(_without_controls(parsed, controls)))
+        self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._check_controls(controls, _unknown_id(parsed["model"]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DocumentTokenizer, (self.info, self._definition)
@@ -77,15 +71,6 @@ class DocumentTokenizer:
         """The ids of each text, in the store's dtype, without any special token."""
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=self.info.dtype) for encoding in encodings]
-
-    def _check_controls(self, controls: dict[str, int], unknown_id: int | None) -> None:
-        ids = set(controls.values()) - {unknown_id}  # letters outside the vocabulary may become it
-        for token, encoded in zip(controls, self.encode(list(controls)), strict=True):
-            if found := ids.intersection(encoded.tolist()):
-                raise DataError(
-                    f"tokenizer {self.info.path}: the text {token!r} in a document becomes the control token "
-                    f"{min(found)}, and there is no way to keep it text"
-                )
 
 
 def load_tokenizer(path: str) -> DocumentTokenizer:
@@ -114,7 +99,10 @@ def _named_tokens(folder: Path) -> tuple[str | None, str | None] | None:
     stated: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
-            stated.update(json.loads((folder / name).read_text(encoding="utf-8")))
+            try:
+                stated.update(orjson.loads((folder / name).read_bytes()))
+            except ValueError as error:
+                raise DataError(f"tokenizer {folder}: {name} is not JSON: {error}") from error
     if "bos_token" not in stated or "eos_token" not in stated:
         return None
     bos, eos = (_token_text(stated[key]) for key in ("bos_token", "eos_token"))
@@ -141,50 +129,59 @@ def _load_by_transformers(path: str) -> DocumentTokenizer:
 def _build(path: str, definition: str, bos: str | None, eos: str | None) -> DocumentTokenizer:
     if eos is None:
         raise DataError(f"tokenizer {path} has no eos_token: name one in its tokenizer_config.json")
-    try:
-        tokenizer = Tokenizer.from_str(definition)
-    except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"tokenizer {path}: its tokenizer.json cannot be used: {error}") from error
     anchor = eos if bos is None else bos
-    anchor_id, eos_id = _token_id(tokenizer, anchor, path), _token_id(tokenizer, eos, path)
-    parsed = json.loads(definition)
-    digest = digest_json([_canonical({key: parsed.get(key) for key in _SECTIONS}), anchor_id, eos_id])
-    vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-    return DocumentTokenizer(TokenizerInfo(path, digest, vocab_size, anchor_id, anchor, eos_id), definition)
+    try:
+        parsed = orjson.loads(definition)
+        ids = _vocabulary(parsed)
+        for token in (anchor, eos):
+            if token not in ids:
+                raise DataError(f"tokenizer {path}: {token!r} is named as BOS or EOS but is not in its vocabulary")
+        digest = digest_json([_canonical({key: parsed.get(key) for key in _SECTIONS}), ids[anchor], ids[eos]])
+        info = TokenizerInfo(path, digest, max(ids.values()) + 1, ids[anchor], anchor, ids[eos])
+        controls = {token["content"] for token in parsed["added_tokens"] if token["special"]} | {anchor, eos}
+        reachable = _without_controls(parsed, {token: ids[token] for token in sorted(controls)})
+        tokenizer = DocumentTokenizer(info, orjson.dumps(reachable).decode())
+    except DataError:
+        raise
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"tokenizer {path}: its tokenizer.json cannot be used: {error!r}") from error
+    _check_controls(tokenizer, {token: ids[token] for token in controls}, _unknown_id(parsed["model"]))
+    return tokenizer
 
 
-def _token_id(tokenizer: Tokenizer, token: str, path: str) -> int:
-    token_id = tokenizer.token_to_id(token)
-    if token_id is None:
-        raise DataError(f"tokenizer {path}: {token!r} is named as BOS or EOS but is not in its vocabulary")
-    return token_id
+def _check_controls(tokenizer: DocumentTokenizer, controls: dict[str, int], unknown_id: int | None) -> None:
+    ids = set(controls.values()) - {unknown_id}  # letters outside the vocabulary may become it
+    for token, encoded in zip(controls, tokenizer.encode(list(controls)), strict=True):
+        if found := ids.intersection(encoded.tolist()):
+            raise DataError(
+                f"tokenizer {tokenizer.info.path}: the text {token!r} in a document becomes the control token "
+                f"{min(found)}, and there is no way to keep it text"
+            )
+
+
+def _vocabulary(parsed: dict[str, Any]) -> dict[str, int]:
+    """Every token's id, the added ones included."""
+    vocab = parsed["model"]["vocab"]
+    ids = dict(vocab) if isinstance(vocab, dict) else {text: index for index, (text, _) in enumerate(vocab)}
+    ids.update({token["content"]: token["id"] for token in parsed["added_tokens"]})
+    return ids
 
 
 def _canonical(value: Any) -> Any:
     """The same for every way the library writes one tokenizer: defaults left out, merges as pairs."""
-    if isinstance(value, dict):
-        kept = {
-            key: _canonical(item)
-            for key, item in value.items()
-            if not (item is None or item is False or item == "" or key == "merges")
-        }
-        if "merges" in value:
-            kept["merges"] = _pairs(value["merges"])
-        return kept
     if isinstance(value, list):
         return [_canonical(item) for item in value]
-    return value
-
-
-def _control_tokens(parsed: dict[str, Any], info: TokenizerInfo) -> dict[str, int]:
-    """Every special token, the unknown token among them, and the anchor and EOS in any case, by text."""
-    texts = {token["id"]: token["content"] for token in parsed["added_tokens"]}
-    special = {token["id"] for token in parsed["added_tokens"] if token["special"]}
-    vocab = parsed["model"]["vocab"]
-    in_vocab = vocab.items() if isinstance(vocab, dict) else ((text, index) for index, (text, _) in enumerate(vocab))
-    wanted = special | {info.anchor_id, info.eos_id}
-    texts.update({index: text for text, index in in_vocab if index in wanted})
-    return {texts[index]: index for index in sorted(wanted)}
+    if not isinstance(value, dict):
+        return value
+    kept = {}
+    for key, item in value.items():
+        if key == "merges":
+            kept[key] = _pairs(item)
+        elif key == "vocab":
+            kept[key] = item
+        elif not (item is None or item is False or item == ""):
+            kept[key] = _canonical(item)
+    return kept
 
 
 def _without_controls(parsed: dict[str, Any], controls: dict[str, int]) -> dict[str, Any]:

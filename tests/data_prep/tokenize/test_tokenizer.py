@@ -161,6 +161,9 @@ def test_tokenizers_that_cannot_be_used(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text('{"model": 1}')
     with pytest.raises(DataError, match=r"tokenizer\.json cannot be used"):
         load_tokenizer(str(folder))
+    (folder / "tokenizer_config.json").write_text("{")
+    with pytest.raises(DataError, match=r"tokenizer_config\.json is not JSON"):
+        load_tokenizer(str(folder))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="cannot be loaded"):
         load_tokenizer(str(tmp_path / "empty"))
