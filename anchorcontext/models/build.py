@@ -48,7 +48,7 @@ def load_model(
     set_rope(config, rope.base, max_positions)
     model = _random(config, attn, seed) if init == "random" else _pretrained(path, config, attn, dtype)
     replace_rotary(model, rope.compute)  # before the cast, which would round the original's frequencies
-    model.to(dtype)
+    model.to(dtype)  # type: ignore[arg-type]
     use_fast_linears(model)
     return model
 

@@ -1,0 +1,120 @@
+"""One loss, one gradient, one norm: whatever the ranks, the ZeRO stage and the micro-batches.
+
+The reference is torch autograd over all windows at once, without DeepSpeed and without ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from anchorcontext.context_parallel import plan_context
+from anchorcontext.layout import WindowLayout
+from anchorcontext.models.attention_interface import register
+from anchorcontext.models.build import checkpoint_layers
+from anchorcontext.models.loss import CausalLMLoss
+from anchorcontext.rope import replace_rotary
+from tests.models.tiny import tiny_model
+from tests.train.fakes import FakeWindows, train_config
+from tests.workers import run_on
+
+STAGES = (0, 1, 2, 3)
+
+
+@dataclass
+class Step:
+    """What one step gives before its update."""
+
+    loss: float
+    norm: float
+    gradients: dict[str, Tensor]
+
+
+def model(tied: bool) -> CausalLMLoss:
+    register()
+    built = tiny_model(attn="anchor", tie_word_embeddings=tied)
+    replace_rotary(built)
+    return CausalLMLoss(built, chunk_rows=50)
+
+
+def reference(arm: str, tied: bool) -> Step:
+    windows = FakeWindows().windows
+    layout = WindowLayout.concatenate([window.layout(arm) for window in windows])
+    ids = torch.cat([window.input_ids for window in windows])
+    labels = layout.shift_labels(ids)
+    wrapped = model(tied)
+    loss = wrapped(ids[None], layout.position_ids[None], labels[None], plan_context(layout, 1).bind(kernel="math"))
+    loss = loss / (labels != -100).sum()
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in wrapped.named_parameters()}
+    norm = torch.cat([gradient.flatten().double() for gradient in gradients.values()]).norm()
+    return Step(loss.item(), norm.item(), gradients)
+
+
+def on_engine(stage: int, context_size: int, micro_batches: int, arm: str, tied: bool, checkpointing: bool) -> Step:
+    """The same step on a DeepSpeed engine, on this rank of a gloo world."""
+    from deepspeed.utils import safe_get_full_grad
+
+    from anchorcontext.train.batches import Batches
+    from anchorcontext.train.engine import build_engine, take_step
+    from anchorcontext.train.loop import forward_backward
+    from anchorcontext.train.ranks import join_ranks
+
+    with join_ranks(context_size) as ranks:
+        config = train_config(
+            attention__arm=arm,
+            context_parallel__size=context_size,
+            deepspeed__zero_stage=stage,
+            training__micro_batch_windows=12 // ranks.data_size // micro_batches,
+        )
+        wrapped = model(tied)
+        if checkpointing:
+            checkpoint_layers(wrapped.model)
+        engine = build_engine(wrapped, config, micro_batches)
+        (batch,) = Batches(FakeWindows(), config, ranks).steps(1, 1)
+        assert len(batch.micro_batches) == micro_batches
+        valid_labels = int(ranks.sum(batch.valid_labels)[0])
+        loss = forward_backward(engine, batch, ranks, valid_labels)
+        gradients = {
+            name: (parameter.grad if stage == 0 else safe_get_full_grad(parameter)).clone()
+            for name, parameter in wrapped.named_parameters()
+        }
+        norm = take_step(engine, 1e-3)
+        engine.destroy()
+    return Step(loss, norm, gradients if ranks.is_main else {})
+
+
+def many_on_engine(cases: list[tuple[int, int, int, str, bool, bool]]) -> list[Step]:
+    return [on_engine(*case) for case in cases]
+
+
+def check(step: Step, expected: Step) -> None:
+    assert step.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert step.norm == pytest.approx(expected.norm, rel=1e-6)
+    assert step.gradients.keys() == expected.gradients.keys()
+    for name, gradient in step.gradients.items():
+        error = (gradient - expected.gradients[name]).norm() / expected.gradients[name].norm()
+        assert error < 5e-6, f"gradient of {name}: relative L2 error {error:.2g}"
+
+
+@pytest.mark.parametrize(("world_size", "context_size"), [(1, 1), (2, 1), (2, 2), (4, 2)])
+def test_every_stage_and_micro_batch_count(world_size: int, context_size: int) -> None:
+    expected = reference("anchor", tied=False)
+    cases = [(stage, context_size, count, "anchor", False, False) for stage in STAGES for count in (1, 3)]
+    steps_by_rank = run_on(world_size, many_on_engine, cases)
+    for case, step in zip(cases, steps_by_rank[0], strict=True):
+        print(f"stage {case[0]}, micro-batches {case[2]}")
+        check(step, expected)
+    for steps in steps_by_rank[1:]:  # every rank logs the same loss and norm
+        assert [(step.loss, step.norm) for step in steps] == [(step.loss, step.norm) for step in steps_by_rank[0]]
+
+
+@pytest.mark.parametrize("arm", ["full", "document", "document_reset"])
+def test_other_arms_with_tied_weights_and_checkpointing(arm: str) -> None:
+    expected = reference(arm, tied=True)
+    cases = [(stage, 2, 3, arm, True, True) for stage in (1, 3)]
+    for step in run_on(2, many_on_engine, cases)[0]:
+        check(step, expected)
