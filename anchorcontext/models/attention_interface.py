@@ -65,6 +65,8 @@ def anchor_attention(
             f"attn_implementation={NAME!r} got a batch of {len(query)}: windows stand behind one another in a batch "
             "of 1 (WindowLayout.concatenate); to generate for several prompts, go one by one"
         )
+    if attention_mask is not None and attention_mask.numel() == 0:
+        raise ValueError(_refusal("a sliding window or attention chunks"))
     if attention_mask is not None:
         raise ValueError(_refusal("attention_mask") + "; documents and padding are described by the attention_context")
     query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [1, H, T, D] -> [T, H, D]
@@ -87,17 +89,19 @@ def anchor_mask(
     use_vmap: bool = False,
     device: torch.device | str = "cpu",
     **kwargs: Any,
-) -> None:
+) -> Tensor | None:
     """The mask function: no mask is built; what a mask would be needed for is refused by name.
 
     Documents that transformers guesses from `position_ids` are the attention function's business,
     which knows whether there is a context.
 
+    Returns:
+        None; for a sliding window or attention chunks an empty tensor, which the attention function
+        refuses: some models ask for such a mask though none of their layers uses it.
+
     Raises:
         ValueError: the feature that is not supported.
     """
-    if local_size is not None:
-        raise ValueError(_refusal(f"a sliding window or attention chunk of {local_size} rows"))
     if use_vmap:
         raise ValueError(_refusal("a custom mask function"))
     if int(q_offset) + q_length != kv_offset + kv_length:
@@ -109,6 +113,7 @@ def anchor_mask(
         )
     if not allow_is_causal_skip and (mask_function is None or _sees_ahead(mask_function, q_length, device)):
         raise ValueError(_refusal("a mask that is not causal"))
+    return None if local_size is None else torch.empty(batch_size, 1, 0, 0)
 
 
 def _check_keywords(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:
