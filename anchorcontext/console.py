@@ -31,17 +31,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def progress_bar(*extra: ProgressColumn, shown: bool = True) -> Progress:
+def progress_bar(*extra: ProgressColumn, counter: ProgressColumn | None = None, shown: bool = True) -> Progress:
     """A bar with steps done, time used and time left, on standard error; nothing where that is no terminal.
 
     Args:
         extra: columns behind the number of steps.
+        counter: what shows the number of steps, where they are no plain count (default: done/total).
     """
     console = Console(file=sys.stderr)
     columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        counter or MofNCompleteColumn(),
         *extra,
         TimeElapsedColumn(),
         TextColumn("left"),
