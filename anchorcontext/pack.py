@@ -13,22 +13,15 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import DownloadColumn, TaskID
 from rich.table import Table
 
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
+from anchorcontext.console import progress_bar, table_console
 from data_prep.pack import SPLITS, BuiltIndex, PackOptions, build_index
-from data_prep.read import Source
-from data_prep.store import SKIPPED
+from data_prep.read import FILTERED, Source
+from data_prep.store import SKIPPED, TokenStore
 from data_prep.tokenize import BuiltStore, build_stores, load_tokenizer
 
 
@@ -39,11 +32,11 @@ def run(config: PackConfig) -> None:
         DataError: sources, options or existing files that do not fit; says which and the way out.
     """
     data = config.data
-    console = Console(highlight=False, soft_wrap=True)
+    console = table_console()
     options = PackOptions(data.window_tokens, data.end_of_document, data.held_out_fraction, data.seed)
     sources = read_sources(data)
     tokenizer = load_tokenizer(data.tokenizer)
-    with _SourceBars(console) as bars:
+    with _SourceBars() as bars:
         stores = build_stores(
             sources,
             tokenizer,
@@ -72,16 +65,26 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
     """Documents and tokens of each source, windows of each split, and everything left out."""
     manifest = index.index.manifest
     for built in stores:
-        console.print(f"store {built.store.folder}: {_how_built(built)}")
+        console.print(f"store {built.store.folder}: {_how_built(built)}", soft_wrap=True)
     how = "found as it should be, nothing to do" if index.reused else "packed"
-    console.print(f"index {index.index.folder}: {how} ({manifest['index_hash'][:12]})")
+    console.print(f"index {index.index.folder}: {how} ({manifest['index_hash'][:12]})", soft_wrap=True)
     console.print(_source_table(manifest["account"]))
     console.print(_split_table(manifest))
     for built in stores:
-        skipped = built.store.manifest["counts"]["skipped"]
-        if skipped:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
-            console.print(f"skipped in {built.store.source}: {reasons} (each in {built.store.folder / SKIPPED})")
+        if built.store.manifest["counts"]["skipped"]:
+            console.print(_skipped_line(built.store), soft_wrap=True)
+
+
+def _skipped_line(store: TokenStore) -> str:
+    skipped = dict(store.manifest["counts"]["skipped"])
+    filtered = skipped.pop(FILTERED, 0)
+    parts = []
+    if skipped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+        parts.append(f"{reasons} (listed in {store.folder / SKIPPED})")
+    if filtered:
+        parts.append(f"{filtered:,} {FILTERED}")
+    return f"skipped in {store.source}: {', '.join(parts)}"
 
 
 def _how_built(built: BuiltStore) -> str:
@@ -127,16 +130,8 @@ def _table(title: str, columns: Sequence[str]) -> Table:
 class _SourceBars:
     """A bar a source, in bytes read; nothing is shown where nothing is left to read."""
 
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+    def __init__(self) -> None:
+        self._progress = progress_bar(counter=DownloadColumn())
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> _SourceBars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -57,9 +58,24 @@ def test_packs_and_says_what_became_of_every_document(config: PackConfig, capsys
         density = f"{counts['density']:.3%}"
         assert [windows.split, f"{len(windows):,}", density, *(f"{value:,}" for value in row)] in lines
     text = "\n".join(" ".join(line) for line in lines)
-    assert "skipped in books: 1 bad JSON, 1 left out by where" in text
-    assert "skipped in code: 1 empty document" in text
-    assert "tokenizing books" in text
+    assert (
+        f"skipped in books: 1 bad JSON (listed in {config.data.store}/books/skipped.jsonl), 1 left out by where" in text
+    )
+    assert f"skipped in code: 1 empty document (listed in {config.data.store}/code/skipped.jsonl)" in text
+
+
+def test_bars_show_a_source_each_and_come_to_their_end(
+    config: PackConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a pipe for a terminal
+    monkeypatch.setenv("COLUMNS", "120")
+    pack.run(config)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    for source in ("books", "code"):
+        (last,) = re.findall(rf"tokenizing {source} .*?([\d.]+)/([\d.]+) \w+ .* left 0:00:00", shown)[-1:]
+        assert last[0] == last[1]
+    pack.run(config)
+    assert "tokenizing" not in capsys.readouterr().err
 
 
 def test_again_finds_everything_done(config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +86,6 @@ def test_again_finds_everything_done(config: PackConfig, tmp_path: Path, capsys:
     text = capsys.readouterr().out
     assert text.count("reused (same files, tokenizer and options)") == 2
     assert "found as it should be, nothing to do" in text
-    assert "tokenizing" not in text
     assert {name: folder_bytes(tmp_path / name) for name in ("store", "index")} == before
 
 

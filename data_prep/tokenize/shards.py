@@ -18,8 +18,7 @@ import numpy as np
 
 from data_prep.disk import CheckedFile, read_json, sync_folder, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import READERS, Document, InputFile, Skipped, Source, open_stream
-from data_prep.read.documents import EMPTY, FILTERED
+from data_prep.read import EMPTY, FILTERED, READERS, Document, InputFile, Skipped, Source, open_stream
 from data_prep.store import KINDS, shard_file
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
