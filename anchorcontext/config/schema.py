@@ -29,7 +29,7 @@ class SourceConfig:
     """One source of documents."""
 
     path: str = MISSING
-    """A file, a folder (searched recursively) or a glob."""
+    """A file, a folder (searched recursively) or a glob. Names that begin with a dot are left out."""
     format: str = "auto"
     """`jsonl`, `text` (a file is a document), or `auto`: by file name."""
     pattern: str = "*"
@@ -37,7 +37,7 @@ class SourceConfig:
     text_field: str = "text"
     """The JSON field that holds the text."""
     where: dict[str, str] = field(default_factory=dict)
-    """Keep only JSON records whose fields equal these values."""
+    """Keep only JSON records whose fields equal these values (numbers and true, false as JSON writes them)."""
 
 
 @dataclass
@@ -191,7 +191,7 @@ class PackConfig:
     workers: int = 0
     """Tokenizing processes; 0 takes one a core."""
     overwrite: bool = False
-    """Replace an index that was packed with other options."""
+    """Replace an index that was packed with other options, and token stores made from other files or options."""
 
 
 @dataclass
