@@ -41,7 +41,7 @@ def run(config: PackConfig) -> None:
             sources,
             tokenizer,
             Path(data.store).expanduser(),
-            num_workers=config.workers or os.cpu_count() or 1,
+            num_workers=config.workers or _num_cores(),
             overwrite=config.overwrite,
             on_total=bars.begin,
             on_bytes=bars.advance,
@@ -51,6 +51,11 @@ def run(config: PackConfig) -> None:
             [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
         )
     print_summary(console, stores, index)
+
+
+def _num_cores() -> int:
+    """Cores this process may use, which in a container or a job are often fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_sources(data: DataConfig) -> list[Source]:

@@ -133,5 +133,5 @@ def test_from_the_command_line(
         pack.main()
     assert stopped.value.code == 2
     message = capsys.readouterr().err
-    assert "made from something else" in message
+    assert "is not what this config makes" in message
     assert "Traceback" not in message

@@ -8,13 +8,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from data_prep.disk import digest_file, only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
 from data_prep.read import InputFile, Source, check_has_documents, find_files
-from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, store_hash
+from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file, store_hash
 from data_prep.tokenize.pool import OnBytes, write_shards
 from data_prep.tokenize.shards import PARTS, Unit, file_identity, finished_record, plan_units
 from data_prep.tokenize.tokenizer import DocumentTokenizer
@@ -39,12 +40,12 @@ class BuiltStore:
 
 @dataclass(frozen=True)
 class _Job:
+    """What there is to do for one source; `reused` says nothing."""
+
     source: Source
     folder: Path
-    files: list[InputFile]
     units: list[Unit]
     reused: bool
-    kept: int
 
 
 def build_stores(
@@ -74,55 +75,70 @@ def build_stores(
     if not sources:
         raise DataError("no sources: name at least one under data.sources")
     with ExitStack() as stack:
-        jobs = []
         for source in sources:
             stack.enter_context(only_writer(folder / source.name))
-            jobs.append(_prepare(source, tokenizer, folder / source.name, overwrite))
+        jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
+        kept = [_begin(job, tokenizer) for job in jobs]
         tasks = []
         for job in jobs:
-            left = [unit for unit in job.units if not job.reused and finished_record(job.folder, unit) is None]
+            left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
             on_total(job.source.name, sum(unit.num_bytes for unit in left))
             tasks += [(job.source, unit, job.folder) for unit in left]
         write_shards(tasks, tokenizer, num_workers, on_bytes)
         for job in jobs:
             if not job.reused:
                 _finish(job, tokenizer)
-        return [BuiltStore(TokenStore(job.folder), job.reused, job.kept) for job in jobs]
+        return [BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(jobs, kept, strict=True)]
 
 
-def _prepare(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
+def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
+    """Look for everything that can be wrong with a source and its store; changes nothing."""
+    _check_apart(source, folder)
     files = find_files(source)
     units = plan_units(files)
     if (folder / MANIFEST).is_file():
         try:
             differences = _differences(folder, source, tokenizer, files)
         except DataError as error:  # damaged, or of another format version
-            if not overwrite:
-                raise
             differences = [str(error)]
         if not differences:
-            _sweep(folder)
-            return _Job(source, folder, files, units, reused=True, kept=0)
+            return _Job(source, folder, units, reused=True)
         if not overwrite:
             raise DataError(
-                f"the token store {folder} was made from something else:\n"
+                f"the token store {folder} is not what this config makes:\n"
                 + "\n".join(f"  - {difference}" for difference in differences)
                 + "\nSet overwrite=true to make it anew (indexes of it must be packed again), or another data.store"
             )
     check_has_documents(source, files)
+    return _Job(source, folder, units, reused=False)
+
+
+def _check_apart(source: Source, folder: Path) -> None:
+    """Refuse a source that would read the store's own files as documents."""
+    inside = folder.resolve().is_relative_to(Path(source.path).expanduser().resolve())
+    if inside and fnmatch(shard_file(0, "tokens"), source.pattern):
+        raise DataError(f"source {source.name}: the token store {folder} lies inside {source.path}: put it elsewhere")
+
+
+def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
+    """Make the folder ready; the number of shards that an interrupted run of the same work had finished."""
+    folder = job.folder
+    if job.reused:
+        _sweep(folder)
+        return 0
     plan = {
         "format_version": FORMAT_VERSION,
         "tokenizer": tokenizer.info.hash,
-        "options": source.options(),
-        "units": [[file_identity(file) for file in unit.files] for unit in units],
+        "options": job.source.options(),
+        "units": [[file_identity(file) for file in unit.files] for unit in job.units],
     }
-    if not (folder / _PLAN).is_file() or read_json(folder / _PLAN) != plan:
+    interrupted = (folder / _PLAN).is_file() and not (folder / MANIFEST).is_file()
+    if not interrupted or read_json(folder / _PLAN) != plan:
         _clear(folder)
         (folder / PARTS).mkdir()
         write_json(folder / _PLAN, plan)
     remove_partial(folder)
-    kept = sum(finished_record(folder, unit) is not None for unit in units)
-    return _Job(source, folder, files, units, reused=False, kept=kept)
+    return sum(finished_record(folder, unit) is not None for unit in job.units)
 
 
 def _clear(folder: Path) -> None:
@@ -142,7 +158,7 @@ def _finish(job: _Job, tokenizer: DocumentTokenizer) -> None:
     skipped: dict[str, int] = {}
     for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
         skipped[reason] = skipped.get(reason, 0) + count
-    parts = sorted((folder / PARTS).glob("*.skipped.jsonl"))
+    parts = [folder / PARTS / f"{unit.number:05d}.skipped.jsonl" for unit in job.units]
     write_file(folder / SKIPPED, b"".join(path.read_bytes() for path in parts))
     write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
     manifest: dict[str, Any] = {

@@ -169,7 +169,7 @@ def test_a_store_of_something_else_is_refused_and_says_what_differs(tmp_path: Pa
     (corpus / "a" / "c.jsonl.gz").unlink()
     (corpus / "new.txt").write_text("new")
     other = Source("mixed", str(corpus), text_field="body")
-    with pytest.raises(DataError, match="made from something else") as error:
+    with pytest.raises(DataError, match="is not what this config makes") as error:
         _build(tmp_path, other)
     for line in (
         "text_field: made with 'text', now 'body'",
@@ -374,6 +374,22 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(build, "find_files", find_then_grow)
     with pytest.raises(DataError, match=r"a\.jsonl changed while it was read"):
         _build(tmp_path, Source("s", str(path)))
+
+
+def test_nothing_is_cleared_for_one_source_before_all_are_examined(tmp_path: Path, corpus: Path) -> None:
+    (built,) = _build(tmp_path, Source("mixed", str(corpus)))
+    before = folder_bytes(built.store.folder)
+    (corpus / "z.txt").write_text("changed")
+    with pytest.raises(DataError, match="nothing at"):
+        _build(tmp_path, Source("mixed", str(corpus)), Source("other", str(tmp_path / "missing")), overwrite=True)
+    assert folder_bytes(built.store.folder) == before
+
+
+def test_a_store_inside_its_own_source(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}])
+    with pytest.raises(DataError, match=r"the token store .* lies inside .*put it elsewhere"):
+        _build(tmp_path, Source("s", str(tmp_path)))
+    _build(tmp_path, Source("s", str(tmp_path), pattern="a.*"))
 
 
 def test_no_sources(tmp_path: Path) -> None:
