@@ -55,7 +55,7 @@ class CpuKernel:
         dtype = accumulation_dtype(query.dtype)
         tensors = [_heads_first(tensor.to(dtype)) for tensor in (grad_out, query, key, value, out, lse)]
         grad_out, query, key, value, out, lse = tensors
-        grads = [torch.zeros(tensor.shape, dtype=dtype) for tensor in (query, key, value)]
+        grads = [tensor.new_zeros(tensor.shape) for tensor in (query, key, value)]
         for parts, causal in zip(segments.parts, (True, False), strict=True):
             for first_row, num_rows, first_key, num_keys in parts:
                 rows = [tensor.narrow(2, first_row, num_rows) for tensor in (grad_out, query, out, lse)]
@@ -72,8 +72,8 @@ def _forward_parts(
     query: Tensor, key: Tensor, value: Tensor, parts: list[tuple[int, int, int, int]], causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Output [1, H, rows, D] and logsumexp [1, H, rows] of `parts`; 0 and -inf elsewhere."""
-    out = torch.zeros(query.shape, dtype=query.dtype)
-    lse = torch.full(query.shape[:3], -torch.inf, dtype=query.dtype)
+    out = query.new_zeros(query.shape)
+    lse = query.new_full(query.shape[:3], -torch.inf)
     for first_row, num_rows, first_key, num_keys in parts:
         part_out, part_lse = _flash(
             query.narrow(2, first_row, num_rows),

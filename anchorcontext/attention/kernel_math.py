@@ -22,8 +22,8 @@ class MathKernel:
     ) -> tuple[Tensor, Tensor]:
         """See `Kernel.forward`."""
         query, key, value = query.double(), key.double(), value.double()
-        out = torch.zeros_like(query, memory_format=torch.contiguous_format)
-        lse = torch.full(query.shape[:2], -torch.inf, dtype=torch.float64, device=query.device)
+        out = query.new_zeros(query.shape)
+        lse = query.new_full(query.shape[:2], -torch.inf)
         for rows, keys in segments.runs:
             scores = _scores(query[rows], key[keys], segments.causal, scale)  # [K, G, m, n]
             lse_of_rows = torch.logsumexp(scores, dim=-1)

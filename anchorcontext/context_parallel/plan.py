@@ -56,7 +56,9 @@ def plan_context(
     if policy != "auto" and policy not in POLICIES:
         raise ValueError(f"policy={policy!r} is not available; choose auto, {', '.join(POLICIES)}")
     window = SegmentedRows.of(layout)
-    names = list(POLICIES) if policy == "auto" and ranks > 1 else [policy if policy != "auto" else "contiguous"]
+    if policy == "auto" and ranks == 1:
+        policy = next(iter(POLICIES))  # with one rank they are all the same
+    names = list(POLICIES) if policy == "auto" else [policy]
     plans = [ContextPlan(window, POLICIES[name](window, ranks), ranks, exchange, name, layout.digest) for name in names]
     if len(plans) == 1:
         return plans[0]

@@ -75,28 +75,23 @@ def gather_stage(
     local_starts = np.cumsum(held.lengths) - held.lengths
     is_query = held.segments >= 0
     queries, query_starts = held.take(is_query), local_starts[is_query]
-    offsets = segment_offsets[queries.segments]
-
     send_rows, send_counts = _rows_to_send(queries, query_starts, reach, rank, num_ranks)
     own_reach = reach.of_rank(rank)
     received = _received(shares.of_segments(), own_reach, rank)
+
+    offsets = segment_offsets[queries.segments]
     if np.array_equal(queries.starts, offsets):  # every run begins its segment: its keys are its own rows
         key_rows, key_starts = None, query_starts
     else:
-        key_numbers = _KeyNumbers(own_reach, segment_offsets)
-        key_rows = np.empty(key_numbers.total, dtype=np.int64)
-        for part, buffer_starts in (
-            (queries, query_starts),
-            (received, rows_per_rank + np.cumsum(received.lengths) - received.lengths),
-        ):
-            numbers = expand_ranges(key_numbers.of(part.segments, part.starts), part.lengths)
-            key_rows[numbers] = expand_ranges(buffer_starts, part.lengths)
-        key_starts = key_numbers.of(queries.segments, offsets)
+        numbers = _KeyNumbers(own_reach, segment_offsets)
+        received_starts = rows_per_rank + np.cumsum(received.lengths) - received.lengths
+        key_rows = numbers.buffer_rows((queries, query_starts), (received, received_starts))
+        key_starts = numbers.of(queries.segments, offsets)
     return Stage(
         send_rows=send_rows,
         send_counts=send_counts,
         receive_counts=np.bincount(received.ranks, weights=received.lengths, minlength=num_ranks).astype(int).tolist(),
-        exchanges=_rows_in_all(reach, segment_offsets) > shares.of_segments().lengths.sum(),
+        exchanges=_rows_in_all(reach, segment_offsets) > int(shares.of_segments().lengths.sum()),
         key_rows=key_rows,
         segments=Segments(query_starts, queries.lengths, key_starts, queries.ends - offsets),
     )
@@ -108,13 +103,21 @@ class _KeyNumbers:
     def __init__(self, own_reach: KeyReach, segment_offsets: np.ndarray) -> None:
         offsets = segment_offsets[own_reach.segments]
         lengths = own_reach.ends - offsets
-        self.total = int(lengths.sum())
+        self._total = int(lengths.sum())
         self._segments = own_reach.segments
         self._shifts = np.cumsum(lengths) - lengths - offsets
 
     def of(self, segments: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Numbers of keys at `places` of `segments`."""
+        """Numbers of the keys at `places` of `segments`."""
         return places + self._shifts[np.searchsorted(self._segments, segments)]
+
+    def buffer_rows(self, *parts: tuple[Shares, np.ndarray]) -> np.ndarray:
+        """The buffer row of every key, by number, from ranges that hold them all and where each stands."""
+        rows = np.empty(self._total, dtype=np.int64)
+        for ranges, buffer_starts in parts:
+            numbers = expand_ranges(self.of(ranges.segments, ranges.starts), ranges.lengths)
+            rows[numbers] = expand_ranges(buffer_starts, ranges.lengths)
+        return rows
 
 
 def _rows_to_send(
