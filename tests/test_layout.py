@@ -149,9 +149,8 @@ def test_concatenated_windows_do_not_see_each_other(arm):
         position for layout in (first, second, first) for position in layout.position_ids.tolist()
     ]
     tokens = torch.arange(both.num_rows)
-    expected = torch.cat(
-        [layout.shift_labels(part) for layout, part in zip((first, second, first), tokens.split([6, 4, 6]), strict=True)]
-    )
+    parts = zip((first, second, first), tokens.split([6, 4, 6]), strict=True)
+    expected = torch.cat([layout.shift_labels(part) for layout, part in parts])
     assert torch.equal(both.shift_labels(tokens), expected)
 
 
@@ -198,7 +197,7 @@ def test_a_window_may_hold_padding_alone():
         ({"piece_lengths": [3, 3], "document_ids": [0]}, "document_ids has 1 entries for 2 pieces"),
         ({"piece_lengths": [3, 3], "starts": [True]}, "starts has shape"),
         ({"piece_lengths": [2.5]}, "whole numbers"),
-        ({"piece_lengths": [3, 3], "document_ids": [4, 4], "starts": [True, True]}, "earlier piece of the same document"),
+        ({"piece_lengths": [3, 3], "document_ids": [4, 4], "starts": [True, True]}, "earlier piece of the same"),
         ({"piece_lengths": [3, 3], "prefix_lengths": [1, 0]}, "must begin with the anchor row"),
     ],
 )
