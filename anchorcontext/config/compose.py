@@ -62,8 +62,10 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
             culprit = _culprit(remaining, error)
             if culprit is None:
                 raise ConfigError([*found, Problem("config", command, _explain(error))]) from error
-            remaining.remove(culprit)
             found.append(_override_problem(command, culprit, error))
+            if {"--cfg", "-c"} & set(remaining):
+                raise ConfigError(found) from error  # show no config that lacks what was asked for
+            remaining.remove(culprit)
     composed = None
     if read is not None:
         composed = Composed(typed(read[0]), read[1])
@@ -200,4 +202,6 @@ def _explain(error: BaseException) -> str:
         if link is not None:
             text = str(link).partition("Config search path:")[0]
             lines += [line.strip() for line in text.splitlines() if line.strip() and "object_type" not in line]
+    if "@experiment." in str(error):
+        lines.append("an experiment's file must begin with the line `# @package _global_`")
     return "; ".join(dict.fromkeys(lines))

@@ -1,5 +1,6 @@
 """Composing: typed values, unknown keys, several mistakes in one error, and nothing written."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,25 @@ def test_experiments_of_ones_own(tmp_path: Path) -> None:
     )
     config = train_config("--config-dir", str(tmp_path), "experiment=mine")
     assert (config.attention.arm, config.training.steps) == ("full", 7)
+
+
+def test_the_experiment_in_the_docs(tmp_path: Path) -> None:
+    document = (Path(__file__).resolve().parents[2] / "docs" / "config.md").read_text()
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "books_64k.yaml").write_text(re.findall(r"```yaml\n(.*?)```", document, re.S)[0])
+    config = train_config("--config-dir", str(tmp_path), "experiment=books_64k")
+    assert (config.run.name, config.data.window_tokens, config.rope.base) == ("books_64k_anchor", 65_536, 5e6)
+
+
+def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("defaults:\n  - override /attention: full\n")
+    assert "# @package _global_" in problems_of("train", "--config-dir", str(tmp_path), "experiment=mine")["experiment"]
+
+
+def test_cfg_shows_no_config_that_lacks_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "training.stpes" in problems_of("train", "--cfg", "job", "training.stpes=3")
+    assert capsys.readouterr().out == ""
 
 
 def test_an_interpolation_to_nothing(tmp_path: Path) -> None:
