@@ -5,6 +5,8 @@ Set before anything is imported; processes that a test starts inherit it.
 
 import os
 
+from hypothesis import settings
+
 os.environ.update(
     HF_HUB_OFFLINE="1",
     WANDB_MODE="offline",
@@ -13,3 +15,6 @@ os.environ.update(
     TOKENIZERS_PARALLELISM="false",
 )
 os.environ.setdefault("DS_ACCELERATOR", "cpu")  # a test of GPU paths is started with "cuda"
+
+settings.register_profile("project", deadline=None)  # a busy machine is no failure
+settings.load_profile("project")
