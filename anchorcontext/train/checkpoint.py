@@ -154,6 +154,13 @@ def check_layout(state: TrainState, config: TrainConfig, ranks: Ranks) -> None:
         raise ConfigError(problems)
 
 
+def seed_everything(seed: int, rank: int) -> None:
+    """Start every random generator of this process, each rank's in another place."""
+    random.seed(f"{seed}:{rank}")
+    np.random.seed([seed, rank])
+    torch.manual_seed(seed * 100_003 + rank)
+
+
 def random_state() -> dict[str, Any]:
     """State of every random generator of this process."""
     return {

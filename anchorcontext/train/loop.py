@@ -16,6 +16,7 @@ from anchorcontext.train.export import export
 from anchorcontext.train.metrics import Metrics, peak_memory_gib
 from anchorcontext.train.ranks import Ranks, join_ranks
 from anchorcontext.train.report import open_reporter
+from anchorcontext.train.run_folder import RunFolder
 from anchorcontext.train.schedule import learning_rate
 from anchorcontext.train.setup import Run, start
 
@@ -31,8 +32,9 @@ def train(config: TrainConfig) -> None:
         ConfigError, DataError: before the first step.
         NotFiniteError: naming the step; nothing of that step is saved.
     """
-    with join_ranks(config.context_parallel.size) as ranks:
-        run = start(config, ranks)
+    folder = RunFolder(config.run.folder)
+    with join_ranks(config.context_parallel.size) as ranks, folder.hold(ranks):
+        run = start(config, folder, ranks)
         state = run_steps(run)
         export(run, state)
 

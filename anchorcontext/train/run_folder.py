@@ -10,6 +10,8 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from anchorcontext.config.app import overrides, resolved_yaml
 from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.train.ranks import Ranks
-from data_prep.disk import remove_partial, write_file, write_json
+from data_prep.disk import only_writer, remove_partial, write_file, write_json
 
 TEMPORARY_PREFIX = ".tmp-"
 """Of folders that are not complete yet."""
@@ -55,6 +57,17 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.exports = self.path / "hf"
+
+    @contextmanager
+    def hold(self, ranks: Ranks) -> Iterator[None]:
+        """Keep other jobs out: ranks outlive a launcher that is killed, and would write here too.
+
+        Raises:
+            DataError: another job trains here; on every rank.
+        """
+        with ExitStack() as stack:
+            ranks.on_main(lambda: stack.enter_context(only_writer(self.path)))
+            yield
 
     def prepare(self, config: TrainConfig, ranks: Ranks) -> list[str]:
         """Make the folder, or take it up again where the config allows.

@@ -13,7 +13,7 @@ from anchorcontext.models.checks import check_model
 from anchorcontext.models.loss import CausalLMLoss
 from anchorcontext.rope import check_frequencies, frequency_digest
 from anchorcontext.train.batches import Batches
-from anchorcontext.train.checkpoint import Checkpoints, TrainState, check_layout
+from anchorcontext.train.checkpoint import Checkpoints, TrainState, check_layout, seed_everything
 from anchorcontext.train.engine import build_engine
 from anchorcontext.train.ranks import Ranks
 from anchorcontext.train.run_folder import RunFolder
@@ -35,14 +35,14 @@ class Run:
     warnings: list[str]
 
 
-def start(config: TrainConfig, ranks: Ranks) -> Run:
+def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
     """Make ready, on every rank; from the newest checkpoint where there is one.
 
     Raises:
         ConfigError, DataError: anything a user can put right, before the first step.
     """
-    folder = RunFolder(config.run.folder)
     warnings = folder.prepare(config, ranks)
+    seed_everything(config.training.seed, ranks.rank)
     windows = PackedWindows(config.data.index)
     batches = Batches(windows, config, ranks)
     checkpoints = Checkpoints(folder.checkpoints, ranks, config.training.keep_checkpoints)

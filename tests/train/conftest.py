@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from tests.train.data import TinyData, make_data

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.data_prep.corpus import make_index
 from tests.models.tiny import tiny_config
-from tests.train.fakes import train_config
+from tests.train.fakes import SETTINGS, train_config
 
 WINDOW_TOKENS = 96
 
@@ -43,7 +43,8 @@ class TinyData:
 
     def overrides(self, run_folder: Path, **changes: Any) -> list[str]:
         """The same as a command line."""
-        settings = self.settings(run_folder, optim__lr=1e-3, run__name="test", data__store="unused", **changes)
+        settings = {**SETTINGS, **self.settings(run_folder, data__store="unused", **changes)}
+        settings.pop("attention__arm")  # the group's default
         return [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]
 
 

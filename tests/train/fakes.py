@@ -16,21 +16,24 @@ VOCABULARY = 131
 ANCHOR = 1
 
 
+SETTINGS: dict[str, Any] = {
+    "attention__arm": "anchor",
+    "data__window_tokens": 96,
+    "optim__lr": 1e-3,
+    "optim__max_grad_norm": 0.0,
+    "training__steps": 6,
+    "training__windows_per_step": 12,
+    "training__precision": "float32",
+    "training__loss_chunk_rows": 50,
+    "run__name": "test",
+}
+"""Config values of tests, `section__key`."""
+
+
 def train_config(**changes: Any) -> TrainConfig:
-    """A training config of float32 and 12 windows of 96 rows a step; `changes` as `section__key=value`."""
+    """A training config of `SETTINGS` and changes to them."""
     config = TrainConfig()
-    values = {
-        "attention__arm": "anchor",
-        "data__window_tokens": 96,
-        "optim__lr": 1e-3,
-        "optim__max_grad_norm": 0.0,
-        "training__steps": 6,
-        "training__windows_per_step": 12,
-        "training__precision": "float32",
-        "training__loss_chunk_rows": 50,
-        "run__name": "test",
-    }
-    for key, value in {**values, **changes}.items():
+    for key, value in {**SETTINGS, **changes}.items():
         section, name = key.split("__")
         assert hasattr(getattr(config, section), name), f"no config key {section}.{name}"
         setattr(getattr(config, section), name, value)

@@ -15,7 +15,7 @@ from anchorcontext.train.run_folder import step_name
 TIMES = ("step_seconds", "tokens_per_second", "peak_memory_gib")
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """A run that stops without a word."""
 
 
@@ -30,15 +30,17 @@ def train_here(config: TrainConfig, crash_before_step: int | None = None, export
 
     def take_step_or_crash(engine: Any, rate: float) -> float:
         if crash_before_step is not None and engine.global_steps + 1 == crash_before_step:
-            raise Crash
+            raise CrashError
         return take_step(engine, rate)
 
-    with mock.patch.object(loop, "take_step", take_step_or_crash):
-        with mock.patch.object(loop, "export", loop.export if export else mock.Mock()):
-            try:
-                loop.train(config)
-            except (Crash, RuntimeError, ValueError) as error:
-                return f"{type(error).__name__}: {error}"
+    with (
+        mock.patch.object(loop, "take_step", take_step_or_crash),
+        mock.patch.object(loop, "export", loop.export if export else mock.Mock()),
+    ):
+        try:
+            loop.train(config)
+        except (CrashError, RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
     return None
 
 

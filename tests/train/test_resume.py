@@ -40,7 +40,7 @@ def test_twice_in_a_row(
 
     config = tiny_data.config(interrupted, **changes)
     for crash_before_step, committed in ((4, 2), (6, 4)):
-        assert run_on(2, train_here, config, crash_before_step) == ["Crash: "] * 2
+        assert run_on(2, train_here, config, crash_before_step) == ["CrashError: "] * 2
         assert (interrupted / "checkpoints" / "latest").read_text() == f"step-{committed:06d}\n"
         assert len(metrics(interrupted)) == crash_before_step - 1  # more than the checkpoint holds
     assert run_on(2, train_here, config) == [None, None]
