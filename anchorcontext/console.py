@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -14,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -24,6 +27,14 @@ def table_console() -> Console:
     if not console.is_terminal and console.width < _WIDTH_WITHOUT_TERMINAL:
         console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
     return console
+
+
+def plain_table(title: str, columns: Sequence[str], left: Collection[str] = ()) -> Table:
+    """A table with a rule below its head. Columns are numbers, set to the right, but for those in `left`."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    return table
 
 
 def counted(number: int, noun: str) -> str:

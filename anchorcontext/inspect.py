@@ -18,7 +18,7 @@ from rich.text import Text
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import InspectConfig
-from anchorcontext.console import counted, table_console
+from anchorcontext.console import counted, plain_table, table_console
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows, Window
 from anchorcontext.layout import IGNORED_LABEL, WindowLayout
@@ -71,9 +71,8 @@ def header(config: InspectConfig, windows: PackedWindows, window: Window, layout
 
 def piece_table(windows: PackedWindows, window: Window, layout: WindowLayout, max_pieces: int) -> Table:
     """A line a piece: what it is of which document, and where it lies."""
-    table = Table(title="Pieces", title_justify="left")
-    for name in ("piece", "document", "source", "from", "rows", "tokens", "begin", "end", "positions (anchor, tokens)"):
-        table.add_column(name, justify="right" if name in ("piece", "document", "tokens") else "left")
+    columns = ("piece", "document", "source", "from", "rows", "tokens", "begin", "end", "positions (anchor, tokens)")
+    table = plain_table("Pieces", columns, left=set(columns) - {"piece", "document", "tokens"})
     positions = layout.position_ids.tolist()
     for piece in range(min(layout.num_pieces, max_pieces)):
         first, rows = int(layout.piece_offsets[piece]), int(layout.piece_lengths[piece])
@@ -105,11 +104,8 @@ def boundary_table(
     max_pieces: int,
 ) -> Table:
     """The rows around every boundary, with what each row is, where it stands and what it predicts."""
-    table = Table(title="Boundaries", title_justify="left")
-    for name in ("row", "piece", "what", "id", "token", "segment", "position", "label", "predicts"):
-        table.add_column(
-            name, justify="right" if name in ("row", "piece", "id", "segment", "position", "label") else "left"
-        )
+    columns = ("row", "piece", "what", "id", "token", "segment", "position", "label", "predicts")
+    table = plain_table("Boundaries", columns, left={"what", "token", "predicts"})
     ids, labels = window.input_ids.tolist(), layout.shift_labels(window.input_ids, window.loss_mask).tolist()
     positions, segments = layout.position_ids.tolist(), layout.segment_ids.tolist()
     kinds = row_kinds(windows, window, layout)

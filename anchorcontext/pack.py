@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import DownloadColumn, TaskID
 from rich.table import Table
 
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
-from anchorcontext.console import progress_bar, table_console
+from anchorcontext.console import plain_table, progress_bar, table_console
 from data_prep.pack import SPLITS, BuiltIndex, PackOptions, build_index
 from data_prep.read import FILTERED, Source
 from data_prep.store import SKIPPED, TokenStore
@@ -100,7 +99,8 @@ def _how_built(built: BuiltStore) -> str:
 
 
 def _source_table(account: dict[str, Any]) -> Table:
-    table = _table("Sources, in tokens", ("source", "documents", "skipped", "tokens", *SPLITS))
+    columns = ("source", "documents", "skipped", "tokens", *SPLITS)
+    table = plain_table("Sources, in tokens", columns, left={"source"})
     for name, counts in account.items():
         table.add_row(
             name,
@@ -114,21 +114,12 @@ def _source_table(account: dict[str, Any]) -> Table:
 
 def _split_table(manifest: dict[str, Any]) -> Table:
     columns = {"documents": "documents", "cut_documents": "cut", "tokens": "tokens", "padding_rows": "padding"}
-    table = _table(
-        f"Windows of {manifest['window_tokens']:,} rows (cut: documents longer than a window)",
-        ("split", "windows", "density", *columns.values()),
-    )
+    title = f"Windows of {manifest['window_tokens']:,} rows (cut: documents longer than a window)"
+    table = plain_table(title, ("split", "windows", "density", *columns.values()), left={"split"})
     for split in SPLITS:
         counts = manifest["splits"][split]
         values = [f"{counts[name]:,}" for name in columns]
         table.add_row(split, f"{counts['windows']:,}", f"{counts['density']:.3%}", *values)
-    return table
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,9 @@ from tokenizers import Tokenizer
 
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import InspectConfig
+from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
-from anchorcontext.inspect import boundary_rows, run
+from anchorcontext.inspect import boundary_rows, boundary_table, run
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
 from tests.data_prep.corpus import byte_tokenizer, make_index, save_tokenizer, text_of
@@ -35,10 +35,13 @@ def config_for(index: Path, window: int, arm: str = "anchor") -> InspectConfig:
 def shown(config: InspectConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[list[str]]]:
     """All that is printed, and the cells of the boundary table's lines."""
     run(config)
-    output = capsys.readouterr().out
-    table = output[output.index("Boundaries") :]
-    lines = [[cell.strip() for cell in re.split("[\u2502\u2503]", line)[1:-1]] for line in table.splitlines()]
-    return output, [cells for cells in lines if len(cells) == 9 and cells[0] != "row"]
+    windows = PackedWindows(config.data.index, config.split)
+    window = windows[config.window]
+    layout = window.layout(config.attention.arm)
+    text = TokenText(windows.tokenizer_path, windows.tokenizer_hash)
+    table = boundary_table(windows, window, layout, text, config.boundary_tokens, config.max_pieces)
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    return capsys.readouterr().out, [list(cells) for cells in zip(*columns, strict=True)]
 
 
 def window_with(index: Path, letters: str) -> int:
@@ -93,6 +96,8 @@ def test_header_figures_equal_the_window(index: Path, capsys: pytest.CaptureFixt
     assert f"{learned} labels to learn, {16 - learned} rows with label -100" in output
     assert f"density {used / 16:.2%}" in output
     assert f"{16 - used} row" in output
+    assert "end of document" in output
+    assert "'</s>'" in output
     assert "tokens by source: long 40, short 9" in output
     assert "long.jsonl:1" in output or "short.jsonl:1" in output
 

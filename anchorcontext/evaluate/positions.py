@@ -20,7 +20,7 @@ from rich.table import Table
 
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import EvaluateConfig
-from anchorcontext.console import progress_bar, table_console
+from anchorcontext.console import plain_table, progress_bar, table_console
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.evaluate.checkpoints import check_checkpoints, load_checkpoint
 from anchorcontext.evaluate.losses import WindowLosses, window_losses, windows_to_evaluate
@@ -181,9 +181,8 @@ def write(config: EvaluateConfig, windows: PackedWindows, output: Path, results:
 
 def position_table(results: dict[str, list[PositionLoss]], title: str) -> Table:
     """Loss of each model, and its standard error, a line a bucket."""
-    table = Table(title=f"{title} (nats a token, +- standard error)", title_justify="left")
-    for name in ("rows", "tokens", *results):
-        table.add_column(name, justify="right")
+    table = plain_table(title, ("rows", "tokens", *results))
+    table.caption, table.caption_justify = "nats a token, +- standard error over windows", "left"
     buckets = sorted({(each.low, each.high, each.tokens) for of_model in results.values() for each in of_model})
     for low, high, tokens in buckets:
         cells = []
