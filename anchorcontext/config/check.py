@@ -84,7 +84,8 @@ def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], 
 def _rank_problems(size: int, world_size: int) -> Iterator[Problem]:
     if size >= 1 and world_size % size:
         fits = [str(divisor) for divisor in range(1, world_size + 1) if world_size % divisor == 0]
-        fix = f"must divide the {world_size} ranks of this job: {', '.join(fits)}; or start another number of ranks"
+        ranks = f"{world_size} rank" if world_size == 1 else f"{world_size} ranks"
+        fix = f"must divide the {ranks} of this job: choose {' or '.join(fits)}, or start a multiple of {size} ranks"
         yield Problem("context_parallel.size", size, fix)
 
 

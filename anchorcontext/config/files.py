@@ -5,6 +5,7 @@ A hub name, a remote address or a glob is left to run time.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -72,12 +73,11 @@ def index_problems(data: Any) -> Iterator[Problem]:
             "data.index", data.index, f"its manifest.json cannot be read: pack again with {_pack_command(data)}"
         )
         return
+    other = _pack_command(dataclasses.replace(data, index="ANOTHER"))
     for name in ("window_tokens", "end_of_document"):
         wanted, packed = getattr(data, name), manifest.get(name)
         if wanted not in (MISSING, packed):
-            fix = (
-                f"the index was packed with {name}={packed}: use that, or another data.index and {_pack_command(data)}"
-            )
+            fix = f"the index was packed with {name}={packed}: use that, or make another with {other}"
             yield Problem(f"data.{name}", wanted, fix)
 
 
