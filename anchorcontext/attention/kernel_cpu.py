@@ -33,7 +33,7 @@ class CpuKernel:
     ) -> tuple[Tensor, Tensor]:
         """See `Kernel.forward`."""
         dtype = accumulation_dtype(query.dtype)
-        query, key, value = (_heads_first(tensor.to(dtype)) for tensor in (query, key, value))
+        query, key, value = (_heads_first(tensor, dtype) for tensor in (query, key, value))
         causal_parts, full_parts = segments.parts
         out, lse = _forward_parts(query, key, value, causal_parts, True, scale)
         if full_parts:
@@ -53,8 +53,9 @@ class CpuKernel:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
         dtype = accumulation_dtype(query.dtype)
-        tensors = [_heads_first(tensor.to(dtype)) for tensor in (grad_out, query, key, value, out, lse)]
-        grad_out, query, key, value, out, lse = tensors
+        tensors = [_heads_first(tensor, dtype) for tensor in (grad_out, query, key, value, out)]
+        grad_out, query, key, value, out = tensors
+        lse = lse.to(dtype).transpose(0, 1)[None]
         grads = [tensor.new_zeros(tensor.shape) for tensor in (query, key, value)]
         for parts, causal in zip(segments.parts, (True, False), strict=True):
             for first_row, num_rows, first_key, num_keys in parts:
@@ -88,9 +89,10 @@ def _forward_parts(
     return out, lse
 
 
-def _heads_first(rows: Tensor) -> Tensor:
-    """[rows, H, ...] -> [1, H, rows, ...]"""
-    return rows.transpose(0, 1)[None]
+def _heads_first(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """[rows, H, D] -> [1, H, rows, D], a view where it can be: ATen reads wrong rows where D is strided."""
+    rows = rows.to(dtype)
+    return (rows if rows.stride(-1) == 1 else rows.contiguous()).transpose(0, 1)[None]
 
 
 def _rows_first(heads: Tensor) -> Tensor:

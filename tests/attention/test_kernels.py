@@ -57,16 +57,36 @@ def test_contract_of_layouts_and_dtypes(name: str) -> None:
             assert torch.promote_types(tensor.dtype, wide) == tensor.dtype
 
 
+STRIDES = {
+    "heads first in memory": lambda rows: rows.transpose(0, 1).contiguous().transpose(0, 1),
+    "every second number": lambda rows: torch.stack((rows, -rows), dim=-1).flatten(-2)[..., ::2],
+    "reversed axes": lambda rows: rows.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+}
+
+
+@pytest.mark.parametrize("stride", STRIDES)
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_any_strides(name: str) -> None:
-    """Models hand over [heads, rows, size] memory; the result must not depend on it."""
+def test_any_strides(name: str, stride: str) -> None:
     segments, _ = segments_and_mask(True)
     rows = random_rows(40, 4, 2, 8)
-    strided = [tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in rows]
-    for got, want in zip(
-        KERNELS[name].forward(*strided[:3], segments, 1.0), KERNELS[name].forward(*rows[:3], segments, 1.0), strict=True
-    ):
-        assert torch.equal(got, want)
+    results = []
+    for query, key, value, grad in (rows, [STRIDES[stride](tensor) for tensor in rows]):
+        out, lse = KERNELS[name].forward(query, key, value, segments, 1.0)
+        results.append((out, lse, *KERNELS[name].backward(grad, query, key, value, out, lse, segments, 1.0)))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_gradient_without_strides(name: str) -> None:
+    """What a plain sum hands back: one number, expanded."""
+    segments, mask = segments_and_mask(True)
+    query, key, value, _ = random_rows(40, 4, 2, 8)
+    ones = torch.ones((), dtype=torch.float64).expand(40, 4, 8)
+    out, lse = KERNELS[name].forward(query, key, value, segments, 8**-0.5)
+    grads = KERNELS[name].backward(ones, query, key, value, out, lse, segments, 8**-0.5)
+    for got, want in zip(grads, dense_gradients([query, key, value, ones], mask)[2:], strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
