@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.table import Table
+from transformers.utils.logging import disable_progress_bar
 
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import EvaluateConfig
@@ -53,6 +54,7 @@ def evaluate(config: EvaluateConfig) -> None:
         ConfigError, DataError: data or checkpoints that do not fit, before any of them is loaded;
             a checkpoint whose loss is not a number.
     """
+    disable_progress_bar()  # transformers' own: ours counts all that is to be done
     with join_ranks(config.context_parallel.size) as ranks:
         windows = PackedWindows(config.data.index, config.split)
         edges = bucket_edges(config.buckets, windows.window_tokens)
@@ -61,10 +63,10 @@ def evaluate(config: EvaluateConfig) -> None:
         if ranks.is_main:
             output.mkdir(parents=True, exist_ok=True)
             (output / "windows.jsonl").write_text("")
-        total = len(windows_to_evaluate(config, windows)) * len(config.models)
+        share = len(windows_to_evaluate(config, windows)[ranks.data_rank :: ranks.data_size])
         results = {}
         with progress_bar(shown=ranks.is_main) as progress:
-            task = progress.add_task("evaluate", total=math.ceil(total / ranks.data_size))
+            task = progress.add_task("evaluate", total=share * len(config.models))
             for name, path in config.models.items():
                 progress.update(task, description=f"evaluate {name}")
                 model = load_checkpoint(config, path, ranks)
