@@ -27,6 +27,10 @@ class ConfigError(ValueError):
         heading = "1 problem in the config" if count == 1 else f"{count} problems in the config"
         super().__init__("\n".join([f"{heading}:", *(f"  - {problem}" for problem in self.problems)]))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Problem, ...]]]:
+        """Pickled by its problems: ranks send errors to each other."""
+        return type(self), (self.problems,)
+
     @classmethod
     def of(cls, key: str, value: object, fix: str) -> ConfigError:
         """The error of one problem."""
