@@ -66,7 +66,7 @@ class WandbTracker:
         self._run.log({name: value for name, value in metrics.items() if name != "step"}, step=int(metrics["step"]))
 
     def close(self) -> None:
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 def peak_memory_gib(device: torch.device) -> float:

@@ -7,6 +7,7 @@ size 4, ranks 0-3 hold one window's rows and ranks 4-7 another's.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ class Ranks:
             try:
                 outcome[0] = function()
             except Exception as error:
-                outcome[1] = error
+                outcome[1] = _portable(error)
         dist.broadcast_object_list(outcome, src=0, device=self.device)
         if outcome[1] is not None:
             raise outcome[1]
@@ -129,6 +130,15 @@ def join_ranks(context_size: int) -> Iterator[Ranks]:
     finally:
         if joined_here:
             dist.destroy_process_group()
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, where it survives the way to another process; else one with its words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _from_launcher() -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
+from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model
 from anchorcontext.models.checks import check_model
@@ -88,7 +89,8 @@ def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
 
 
 def _check_data(config: TrainConfig, windows: PackedWindows, vocab_size: int) -> None:
-    """The pack index must fit the config and the model."""
+    """The pack index must fit the config, the tokenizer that is exported, and the model."""
+    check_same_tokenizer(config.model.tokenizer, windows.tokenizer_hash)
     problems = []
     if windows.window_tokens != config.data.window_tokens:
         fix = f"{config.data.index} is packed at {windows.window_tokens}: run `anchorcontext pack` for this length"
