@@ -8,7 +8,11 @@ the backward is the same two parts, summed.
 Computes in float32 (float64 for float64) whatever the inputs' dtype: on CPUs without BF16 units
 ATen's BF16 backward takes 4-10 times the float32 one's time, and float32 is never less precise.
 
-Shapes: heads first inside, [1, H, rows, D], as ATen wants them; rows first, [rows, H, D], outside.
+Grouped heads: a key head is a batch entry of ATen's, its query heads the heads, and the keys of all
+of them one expanded view, since not every supported version takes fewer key heads than query heads.
+
+Shapes: rows first, [rows, H, D], outside; as ATen wants them inside, [K, G, rows, D], with K key
+heads of G query heads each.
 """
 
 from __future__ import annotations
@@ -32,13 +36,15 @@ class CpuKernel:
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor]:
         """See `Kernel.forward`."""
-        dtype = accumulation_dtype(query.dtype)
-        query, key, value = (_heads_first(tensor, dtype) for tensor in (query, key, value))
+        num_key_heads = key.shape[1]
+        groups = query.shape[1] // num_key_heads
+        query = _to_groups(query, num_key_heads)
+        key, value = _expanded(key, groups), _expanded(value, groups)
         causal_parts, full_parts = segments.parts
         out, lse = _forward_parts(query, key, value, causal_parts, True, scale)
         if full_parts:
             out, lse = merge_partials(out, lse, *_forward_parts(query, key, value, full_parts, False, scale))
-        return _rows_first(out), _rows_first(lse)
+        return _from_groups(out), _from_groups(lse)
 
     def backward(
         self,
@@ -52,27 +58,28 @@ class CpuKernel:
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
-        dtype = accumulation_dtype(query.dtype)
-        tensors = [_heads_first(tensor, dtype) for tensor in (grad_out, query, key, value, out)]
-        grad_out, query, key, value, out = tensors
-        lse = lse.to(dtype).transpose(0, 1)[None]
-        grads = [tensor.new_zeros(tensor.shape) for tensor in (query, key, value)]
+        num_key_heads = key.shape[1]
+        groups = query.shape[1] // num_key_heads
+        grad_out, query, out = (_to_groups(tensor, num_key_heads) for tensor in (grad_out, query, out))
+        lse = lse.to(query.dtype).unflatten(1, (num_key_heads, groups)).permute(1, 2, 0)
+        grad_query = query.new_zeros(query.shape)
+        grad_key, grad_value = (query.new_zeros(num_key_heads, len(key), key.shape[2]) for _ in range(2))
+        key, value = _expanded(key, groups), _expanded(value, groups)
         for parts, causal in zip(segments.parts, (True, False), strict=True):
             for first_row, num_rows, first_key, num_keys in parts:
                 rows = [tensor.narrow(2, first_row, num_rows) for tensor in (grad_out, query, out, lse)]
                 keys = [tensor.narrow(2, first_key, num_keys) for tensor in (key, value)]
-                part_grads = _flash_backward(rows[0], rows[1], *keys, rows[2], rows[3], 0.0, causal, scale=scale)
-                grads[0].narrow(2, first_row, num_rows).add_(part_grads[0])
-                grads[1].narrow(2, first_key, num_keys).add_(part_grads[1])
-                grads[2].narrow(2, first_key, num_keys).add_(part_grads[2])
-        grad_query, grad_key, grad_value = map(_rows_first, grads)
-        return grad_query, grad_key, grad_value
+                grads = _flash_backward(rows[0], rows[1], *keys, rows[2], rows[3], 0.0, causal, scale=scale)
+                grad_query.narrow(2, first_row, num_rows).add_(grads[0])
+                grad_key.narrow(1, first_key, num_keys).add_(grads[1].sum(1))
+                grad_value.narrow(1, first_key, num_keys).add_(grads[2].sum(1))
+        return _from_groups(grad_query), grad_key.transpose(0, 1), grad_value.transpose(0, 1)
 
 
 def _forward_parts(
     query: Tensor, key: Tensor, value: Tensor, parts: list[tuple[int, int, int, int]], causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Output [1, H, rows, D] and logsumexp [1, H, rows] of `parts`; 0 and -inf elsewhere."""
+    """Output [K, G, rows, D] and logsumexp [K, G, rows] of `parts`; 0 and -inf elsewhere."""
     out = query.new_zeros(query.shape)
     lse = query.new_full(query.shape[:3], -torch.inf)
     for first_row, num_rows, first_key, num_keys in parts:
@@ -89,12 +96,22 @@ def _forward_parts(
     return out, lse
 
 
-def _heads_first(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """[rows, H, D] -> [1, H, rows, D], a view where it can be: ATen reads wrong rows where D is strided."""
-    rows = rows.to(dtype)
-    return (rows if rows.stride(-1) == 1 else rows.contiguous()).transpose(0, 1)[None]
+def _prepared(rows: Tensor) -> Tensor:
+    """In the accumulation dtype, and without strides inside a head, where ATen reads wrong numbers."""
+    rows = rows.to(accumulation_dtype(rows.dtype))
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def _rows_first(heads: Tensor) -> Tensor:
-    """[1, H, rows, ...] -> [rows, H, ...]"""
-    return heads[0].transpose(0, 1)
+def _to_groups(rows: Tensor, num_key_heads: int) -> Tensor:
+    """[rows, K * G, D] -> [K, G, rows, D]"""
+    return _prepared(rows).unflatten(1, (num_key_heads, -1)).permute(1, 2, 0, 3)
+
+
+def _from_groups(heads: Tensor) -> Tensor:
+    """[K, G, rows, ...] -> [rows, K * G, ...]"""
+    return heads.flatten(0, 1).transpose(0, 1)
+
+
+def _expanded(rows: Tensor, groups: int) -> Tensor:
+    """[rows, K, D] -> [K, G, rows, D], the same memory for every G."""
+    return _prepared(rows).transpose(0, 1)[:, None].expand(-1, groups, -1, -1)
