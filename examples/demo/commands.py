@@ -64,27 +64,36 @@ class Runner:
             CommandError: at the first one that fails.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[times]}"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[times]}  {task.fields[said]}"),
+        )
         with Progress(*columns, console=self.console, disable=not self.console.is_terminal) as progress:
-            bar = progress.add_task("", total=self._total, times="")
+            bar = progress.add_task("", total=self._total, times="", said="")
             done = 0.0
             for number, command in enumerate(self.commands, start=1):
                 place = f"step {number} of {len(self.commands)}"
                 self.console.print(f"\n[bold]{command.title}[/bold]  [dim]({place}, {self._times(done)})[/dim]")
                 words = list(command.words() if callable(command.words) else command.words)
                 self.console.print(f"$ {shlex.join(words)}", markup=False, style="cyan")
-                for fraction in self._run(command, words, self.logs / f"{number:02d}-{words[0]}.log"):
+                quarters = 0
+                for fraction, said in self._run(command, words, self.logs / f"{number:02d}-{words[0]}.log"):
                     reached = done + fraction * command.share
-                    progress.update(bar, completed=reached, description=place, times=self._times(reached))
+                    times = self._times(reached)
+                    progress.update(bar, completed=reached, description=place, times=times, said=said)
+                    if not self.console.is_terminal and int(4 * fraction) > quarters:
+                        quarters = int(4 * fraction)
+                        self.console.print(f"{said}  ({times})", markup=False)
                 done += command.share
         return time.monotonic() - self._started
 
-    def _run(self, command: Command, words: Sequence[str], log: Path) -> Iterator[float]:
-        """Run a command; yields how much of it is done, 0 to 1, whenever it tells."""
+    def _run(self, command: Command, words: Sequence[str], log: Path) -> Iterator[tuple[float, str]]:
+        """Run a command; yields how much of it is done, 0 to 1, and what it says of it."""
         last_lines: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
         with log.open("w", encoding="utf-8") as file, self._start(words) as process:
             try:
-                yield 0.0
+                yield 0.0, ""
                 for line in process.stdout or ():
                     file.write(line)
                     last_lines.append(line)
@@ -92,7 +101,7 @@ class Runner:
                         self.console.print(line.rstrip("\n"), markup=False)
                     if found := _STEP.match(line):
                         step, steps = int(found[1]), int(found[2])
-                        yield step / (command.kill_at_step or steps)
+                        yield step / (command.kill_at_step or steps), line.partition("  grad norm")[0].strip()
                         if command.kill_at_step is not None and step >= command.kill_at_step:
                             kill(process)
                             self.console.print(f"killed after step {step} of {steps}, without a warning (SIGKILL)")
