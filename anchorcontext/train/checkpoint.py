@@ -22,7 +22,7 @@ from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.order import DataState
 from anchorcontext.train.ranks import Ranks
 from anchorcontext.train.run_folder import TEMPORARY_PREFIX, step_folders, step_name
-from data_prep.disk import sync_folder, sync_tree, write_file
+from data_prep.disk import sync_folder, sync_tree, write_file, write_json
 
 FORMAT_VERSION = 1
 _STATE = "state.json"
@@ -44,15 +44,17 @@ class TrainState:
         """The state once a step of that many tokens is taken."""
         return replace(self, step=step, tokens=self.tokens + tokens, data=data)
 
-    def to_json(self) -> str:
-        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, indent=2) + "\n"
+    def write(self, folder: Path) -> None:
+        """Write `state.json` into a folder that is complete but for it."""
+        files = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+        write_json(folder / _STATE, {"format_version": FORMAT_VERSION, **asdict(self), "files": files})
 
     @classmethod
     def read(cls, folder: Path) -> TrainState:
         """The state of a checkpoint folder.
 
         Raises:
-            ConfigError: not a checkpoint, or one of another format.
+            ConfigError: no checkpoint, one of another format, or one that lacks files.
         """
         try:
             content = json.loads((folder / _STATE).read_text())
@@ -63,6 +65,10 @@ class TrainState:
         if found != FORMAT_VERSION:
             fix = f"has checkpoint format {found}, this version reads {FORMAT_VERSION}"
             raise ConfigError.of("run.resume", folder, fix)
+        for name, size in content.pop("files").items():
+            if not (folder / name).is_file() or (folder / name).stat().st_size != size:
+                fix = f"is damaged: {name} is missing or not {size:,} bytes long; go on from another checkpoint"
+                raise ConfigError.of("run.resume", folder, fix)
         return cls(**{**content, "data": DataState.from_dict(content["data"])})
 
 
@@ -107,20 +113,20 @@ class Checkpoints:
         temporary, final = self.folder / (TEMPORARY_PREFIX + name), self.folder / name
         engine.save_checkpoint(str(self.folder), tag=temporary.name, save_latest=False)
         torch.save(random_state(), temporary / _random_file(self.ranks.rank))
-        if self.ranks.is_main:
-            (temporary / _STATE).write_text(state.to_json())
         self.ranks.barrier()
         if self.ranks.local_rank == 0:
             sync_tree(temporary)  # each node makes what its own ranks wrote last
         self.ranks.barrier()
-        if self.ranks.is_main:
-            temporary.rename(final)
-            sync_folder(self.folder)
-            write_file(self.folder / "latest", f"{final.name}\n".encode())
-            for _, old in step_folders(self.folder)[: -self.keep]:
-                shutil.rmtree(old)
-        self.ranks.barrier()
+        self.ranks.on_main(lambda: self._commit(temporary, final, state))
         return final
+
+    def _commit(self, temporary: Path, final: Path, state: TrainState) -> None:
+        state.write(temporary)
+        temporary.rename(final)
+        sync_folder(self.folder)
+        write_file(self.folder / "latest", f"{final.name}\n".encode())
+        for _, old in step_folders(self.folder)[: -self.keep]:
+            shutil.rmtree(old)
 
     def load(self, engine: Any, folder: Path) -> None:
         """Put weights, optimizer and random state back. Collective.
