@@ -31,7 +31,7 @@ def table_console() -> Console:
 
 def plain_table(title: str, columns: Sequence[str], left: Collection[str] = ()) -> Table:
     """A table with a rule below its head. Columns are numbers, set to the right, but for those in `left`."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", caption_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
     return table

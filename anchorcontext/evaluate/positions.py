@@ -184,7 +184,7 @@ def write(config: EvaluateConfig, windows: PackedWindows, output: Path, results:
 def position_table(results: dict[str, list[PositionLoss]], title: str) -> Table:
     """Loss of each model, and its standard error, a line a bucket."""
     table = plain_table(title, ("rows", "tokens", *results))
-    table.caption, table.caption_justify = "nats a token, +- standard error over windows", "left"
+    table.caption = "nats a token, +- standard error over windows"
     buckets = sorted({(each.low, each.high, each.tokens) for of_model in results.values() for each in of_model})
     for low, high, tokens in buckets:
         cells = []
