@@ -178,13 +178,19 @@ def _read_back(folder: Path, model: PreTrainedModel, sample: Sample, tokenizer_i
         },
         expected,
     )
+    problems = fresh_process(folder, expected)
+    if problems:
+        raise RuntimeError(f"the exported model does not give what training gives:\n{problems}")
+    expected.unlink()
+
+
+def fresh_process(folder: Path, expected: Path, python: str = sys.executable) -> str:
+    """Run `read_back.py` on its own; what differs, or how it failed; empty where all is the same."""
     launched = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     environment = {key: value for key, value in os.environ.items() if key not in launched}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     script = Path(__file__).with_name("read_back.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(folder), str(expected)], env=environment, capture_output=True, text=True
+        [python, str(script), str(folder), str(expected)], env=environment, capture_output=True, text=True
     )
-    if done.returncode:
-        raise RuntimeError(f"the exported model does not give what training gives:\n{done.stdout}{done.stderr}")
-    expected.unlink()
+    return "" if done.returncode == 0 else done.stdout + done.stderr
