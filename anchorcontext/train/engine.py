@@ -115,14 +115,18 @@ def take_step(engine: Any, learning_rate: float) -> float:
     return float(engine.get_global_grad_norm()) if norm is None else norm
 
 
-def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """Name and whole value of each of the model's parameters, on CPU, one at a time.
+def full_weights(engine: Any, keep: bool) -> dict[str, Tensor]:
+    """Whole copies of the model's parameters on the CPU, by the model's own names; collective.
 
-    Names are the model's own. Collective: every rank must go through all of them.
+    Args:
+        keep: whether this rank wants them; else it takes part and returns nothing.
     """
+    weights = {}
     for name, parameter in engine.module.model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_id")):
-            yield name, parameter.detach().cpu().clone()
+            if keep:
+                weights[name] = parameter.detach().cpu().clone()
+    return weights
 
 
 @contextmanager

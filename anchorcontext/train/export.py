@@ -22,9 +22,8 @@ def export(run: Run, state: TrainState) -> Path:
         return folder
     model = run.engine.module.model
     windows = run.batches.windows
-    ids = windows[0].input_ids[: min(_SAMPLE_TOKENS, windows[0].piece_lengths[0])]
-    sample = sample_of(model, ids.to(run.ranks.device))
-    weights = {name: value for name, value in full_weights(run.engine) if run.ranks.is_main}
+    sample = sample_of(model, windows[0].input_ids[:_SAMPLE_TOKENS].to(run.ranks.device))
+    weights = full_weights(run.engine, keep=run.ranks.is_main)
 
     def write() -> None:
         tokenizer = run.config.model.tokenizer

@@ -36,7 +36,9 @@ def train(config: TrainConfig) -> None:
     with join_ranks(config.context_parallel.size) as ranks, folder.hold(ranks):
         run = start(config, folder, ranks)
         state = run_steps(run)
-        export(run, state)
+        exported = export(run, state)
+        if ranks.is_main:
+            print(f"{config.run.name}: {state.step} steps, {state.tokens:,} tokens; the model is {exported}")
 
 
 def run_steps(run: Run) -> TrainState:

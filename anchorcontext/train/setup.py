@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
+
+from transformers.utils import logging as transformers_logging
 
 from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
@@ -43,12 +46,17 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
         ConfigError, DataError: anything a user can put right, before the first step.
     """
     warnings = folder.prepare(config, ranks)
+    if not (ranks.is_main and sys.stderr.isatty()):
+        transformers_logging.disable_progress_bar()
     seed_everything(config.training.seed, ranks.rank)
     windows = PackedWindows(config.data.index)
     batches = Batches(windows, config, ranks)
     checkpoints = Checkpoints(folder.checkpoints, ranks, config.training.keep_checkpoints)
     checkpoint = checkpoints.choose(config.run.resume)
     state = _fresh_state(config, ranks, batches) if checkpoint is None else TrainState.read(checkpoint)
+    if state.step > config.training.steps:
+        fix = f"the run has taken {state.step} steps: give as many or more, or choose another run.name"
+        raise ConfigError.of("training.steps", config.training.steps, fix)
     check_layout(state, config, ranks)
     state.data.check(batches.order)
     engine = _build(config, ranks, batches)
@@ -79,7 +87,7 @@ def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
         max_positions=config.data.window_tokens,
     )
     _check_data(config, batches.windows, model.config.vocab_size)
-    check_model(model, config.attention.kernel)
+    check_model(model)
     if config.training.gradient_checkpointing:
         checkpoint_layers(model)
     engine = build_engine(CausalLMLoss(model, config.training.loss_chunk_rows), config, batches.micro_batches)

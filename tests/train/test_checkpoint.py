@@ -144,6 +144,10 @@ def test_rotation_and_refusals_of_a_run(tiny_data: TinyData, tmp_path: Path) -> 
     (error,) = run_on(1, train_here, tiny_data.config(run, training__steps=8))
     assert "ranks of the job=1: the checkpoint of step 6 was saved with 2" in error
 
+    for error in run_on(2, train_here, tiny_data.config(run, training__steps=5)):
+        assert "training.steps=5: the run has taken 6 steps" in error
+    assert run_on(2, train_here, config) == [None, None]  # complete: nothing to do
+
     shutil.rmtree(run / "checkpoints" / "step-000006")
     (run / "checkpoints" / ".tmp-step-000007").mkdir()  # as a killed save leaves it
     assert run_on(2, train_here, tiny_data.config(run, training__steps=7)) == [None, None]
