@@ -187,13 +187,18 @@ def test_an_installed_wheel_finds_its_configs(tmp_path: Path) -> None:
     assert installed == {path.relative_to(ROOT / "configs") for path in (ROOT / "configs").rglob("*.yaml")}
 
 
-def test_every_third_party_import_is_declared() -> None:
+@pytest.mark.parametrize(
+    ("folders", "extras"), [(CODE, ()), ((*CODE, "examples", "tests"), ("dev",))], ids=["installed", "developed"]
+)
+def test_every_third_party_import_is_declared(folders: tuple[str, ...], extras: tuple[str, ...]) -> None:
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [text for name, group in metadata["optional-dependencies"].items() if name != "dev" for text in group]
-    declared = {canonicalize_name(Requirement(text).name) for text in [*metadata["dependencies"], *extras]}
+    groups = metadata["optional-dependencies"]
+    offered = [text for name in groups if name != "dev" or name in extras for text in groups[name]]
+    declared = {canonicalize_name(Requirement(text).name) for text in [*metadata["dependencies"], *offered]}
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}
-    for path, modules in imported_packages(*CODE).items():
-        for name in {module.split(".")[0] for module in modules} - {*sys.stdlib_module_names, *CODE}:
+    ours = {*CODE, "tests", "examples", *(path.stem for path in python_files("examples"))}  # a script sees its folder
+    for path, modules in imported_packages(*folders).items():
+        for name in {module.split(".")[0] for module in modules} - sys.stdlib_module_names - ours:
             assert canonicalize_name(distributions.get(name, name)) in declared, f"{path} imports {name}"
 
 
