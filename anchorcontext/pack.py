@@ -6,7 +6,6 @@ held-out share (and another data.index) it reuses the stores and takes seconds.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rich.table import Table
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
 from anchorcontext.console import plain_table, progress_bar, table_console
+from anchorcontext.machine import usable_cores
 from data_prep.pack import SPLITS, BuiltIndex, PackOptions, build_index
 from data_prep.read import FILTERED, Source
 from data_prep.store import SKIPPED, TokenStore
@@ -40,7 +40,7 @@ def run(config: PackConfig) -> None:
             sources,
             tokenizer,
             Path(data.store).expanduser(),
-            num_workers=config.workers or _num_cores(),
+            num_workers=config.workers or usable_cores(),
             overwrite=config.overwrite,
             on_total=bars.begin,
             on_bytes=bars.advance,
@@ -50,11 +50,6 @@ def run(config: PackConfig) -> None:
             [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
         )
     print_summary(console, stores, index)
-
-
-def _num_cores() -> int:
-    """Cores this process may use, which in a container or a job are often fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_sources(data: DataConfig) -> list[Source]:

@@ -34,8 +34,9 @@ ALLOWED = {
     "rope": set(),
     "models": {*_CONTEXT, "rope"},
     "data": {"layout", "context_parallel", "data_prep"},
-    "config": set(),
+    "config": {"data_prep.read"},
     "console": set(),
+    "machine": set(),
     "plots": {"layout"},
     "train": {*_RUNS, "console"},
     "evaluate": {*_RUNS, "plots", "console", "train.ranks"},
@@ -45,7 +46,7 @@ ALLOWED = {
     "cli": {"config"},
     "data_prep": set(),
 }
-SHARED = {"config.schema", "config.errors", "config.app", "data_prep.errors", "data_prep.disk"}
+SHARED = {"config.schema", "config.errors", "config.app", "machine", "data_prep.errors", "data_prep.disk"}
 
 
 def python_files(*folders: str) -> list[Path]:

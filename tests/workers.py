@@ -97,6 +97,7 @@ def _worker(rank: int, world_size: int, port: int, connection: Any) -> None:
         MASTER_PORT=str(port),
         OMP_NUM_THREADS="1",
         DS_ACCELERATOR="cpu",
+        CUDA_VISIBLE_DEVICES="",
     )
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size)

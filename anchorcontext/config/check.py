@@ -6,7 +6,6 @@ a model) is left to run time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,14 @@ from typing import Any
 from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
-from anchorcontext.config.fields import RANGES, SOURCE_FORMATS, field_problems
+from anchorcontext.config.fields import RANGES, field_problems
 from anchorcontext.config.files import index_problems, missing_path, model_problems, source_problems
 from anchorcontext.config.schema import EvaluateConfig, InspectConfig, PackConfig, ReportConfig, TrainConfig
+from anchorcontext.machine import uses_gpu
+from data_prep.read import FORMATS
 
 
-def gpu_is_there() -> bool:
-    """Whether DeepSpeed will train on a GPU here."""
-    import torch  # costs a second, and only offload asks
-
-    return os.environ.get("DS_ACCELERATOR") != "cpu" and torch.cuda.is_available()
-
-
-def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = gpu_is_there) -> list[Problem]:
+def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = uses_gpu) -> list[Problem]:
     """Everything wrong with a config.
 
     Args:
@@ -59,8 +53,8 @@ def _pack_problems(config: PackConfig) -> Iterator[Problem]:
         )
     for name, source in config.data.sources.items():
         yield from source_problems(f"data.sources.{name}.path", source.path)
-        if source.format not in SOURCE_FORMATS:
-            yield Problem(f"data.sources.{name}.format", source.format, f"choose one of {', '.join(SOURCE_FORMATS)}")
+        if source.format not in FORMATS:
+            yield Problem(f"data.sources.{name}.format", source.format, f"choose one of {', '.join(FORMATS)}")
     yield from missing_path(
         "data.tokenizer", config.data.tokenizer, "give a tokenizer's folder, or a hub name (owner/name)"
     )

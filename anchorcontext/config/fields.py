@@ -35,8 +35,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The words each of these fields takes."""
 
-SOURCE_FORMATS = ("auto", "jsonl", "text")
-
 NOT_NEEDED: dict[type, frozenset[str]] = {
     TrainConfig: frozenset({"data.store", "data.tokenizer"}),
     EvaluateConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),

@@ -20,6 +20,7 @@ import torch
 from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.order import DataState
+from anchorcontext.machine import uses_gpu
 from anchorcontext.train.ranks import Ranks
 from anchorcontext.train.run_folder import TEMPORARY_PREFIX, step_folders, step_name
 from data_prep.disk import sync_folder, sync_tree, write_file, write_json
@@ -173,7 +174,7 @@ def random_state() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "cuda": torch.cuda.get_rng_state() if uses_gpu() else None,
     }
 
 

@@ -20,7 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-if not torch.cuda.is_available():
+from anchorcontext.machine import uses_gpu
+
+if not uses_gpu():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read once, when DeepSpeed is imported
 
 import deepspeed
@@ -29,7 +31,7 @@ from anchorcontext.config.schema import TrainConfig
 from anchorcontext.models.loss import CausalLMLoss
 
 # Compiled when a process group is joined, for inference alone: would cost the first run a minute.
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+getattr(deepspeed.ops, "__compatible_ops__", {})["deepspeed_shm_comm"] = False
 
 # DeepSpeed calls collectives by names that newer releases of torch deprecate.
 warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from anchorcontext.machine import usable_cores, uses_gpu
+
 T = TypeVar("T")
 
 _TIMEOUT = timedelta(hours=1)
@@ -104,14 +106,15 @@ class Ranks:
 def join_ranks(context_size: int) -> Iterator[Ranks]:
     """Join the job's process group and leave it at the end; without a launcher, a world of one.
 
-    gloo on CPU, NCCL on CUDA. Threads are the node's cores divided among its ranks, unless
-    OMP_NUM_THREADS says otherwise.
+    gloo on CPU, NCCL on CUDA. Threads are OMP_NUM_THREADS, else the node's cores divided among its
+    ranks. torchrun sets OMP_NUM_THREADS=1 for more than one rank where nobody has set it, which
+    cannot be told from a user's 1: `scripts/` therefore set it before torchrun does.
     """
     local_rank, local_size = _from_launcher()
-    device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    device = torch.device("cuda", local_rank) if uses_gpu() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, len(os.sched_getaffinity(0)) // local_size))
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, usable_cores() // local_size))
     torch.set_num_threads(threads)
     joined_here = not dist.is_initialized()
     if joined_here:
