@@ -2,8 +2,8 @@
 
 The output projection and its cross entropy run over chunks of rows; a chunk's logits are made in
 the forward pass, dropped, and made again in the backward pass. The projection's gradient is summed
-over chunks in float32: autograd would sum it in the weights' dtype, and in bf16 the error of 64
-chunks is three times that of one.
+over chunks in float32: autograd would sum it in the weights' dtype, and the error of 256 chunks in
+bf16 is then 14 times that of one; here it is 1.3 times, whatever the chunks.
 
 Shapes: T rows of this rank, D width, V vocabulary.
 """

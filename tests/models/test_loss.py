@@ -94,7 +94,7 @@ def test_bf16_gradient_does_not_decay_with_chunks() -> None:
     def error(chunk_rows: int) -> float:
         return ((head_gradient(chunk_rows) - weight.grad).norm() / weight.grad.norm()).item()
 
-    assert error(16) < 1.2 * error(1024)  # 64 chunks; summed in bf16: several times
+    assert error(4) < 1.5 * error(1024)  # 256 chunks; autograd's own sum in bf16 is off by 14 times as much
 
 
 def test_logits_never_exist_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
