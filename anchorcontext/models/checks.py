@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from anchorcontext.attention import KERNELS, KernelMismatchError, choose_kernel
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.context_parallel import plan_context
 from anchorcontext.layout import WindowLayout
@@ -15,12 +16,27 @@ from anchorcontext.models.loss import token_losses
 _ROWS = 8
 
 
+def check_kernel(name: str, device: torch.device) -> None:
+    """Refuse an attention kernel that cannot run on the device that will compute.
+
+    Raises:
+        ConfigError: naming those that can.
+    """
+    if not _runs(name, device):
+        available = ", ".join(other for other in ("auto", *KERNELS) if _runs(other, device))
+        raise ConfigError.of("attention.kernel", name, f"does not run on device {device.type}: choose {available}")
+
+
 def check_model(model: PreTrainedModel, kernel: str = "auto") -> None:
     """Compare a model of `attn_implementation="anchor"` with its own logits, and look for leaks.
 
+    On the model's device; a model in training mode is also asked for what it does in training alone,
+    such as dropout.
+
     Raises:
         ConfigError: a model whose logits are more than is known here, whose loss is no sum over
-            tokens, or whose attention does not get the context.
+            tokens, whose attention is more than causal or does not get the context; a kernel that
+            fails its self-test.
     """
     if getattr(model.config, "output_router_logits", False):
         raise _refusal(
@@ -28,11 +44,21 @@ def check_model(model: PreTrainedModel, kernel: str = "auto") -> None:
             "its router's auxiliary loss is no sum over tokens; set output_router_logits=false in its config.json",
         )
     was_training = model.training
-    model.eval()
-    with torch.no_grad():
-        check_loss(model)
-        check_context(model, kernel)
-    model.train(was_training)
+    try:
+        if was_training:
+            token_losses(model, *_sample(model), None, chunk_rows=_ROWS)
+        model.eval()
+        with torch.no_grad():
+            check_loss(model)
+            check_context(model, kernel)
+    except KernelMismatchError as error:
+        raise ConfigError.of("attention.kernel", kernel, str(error)) from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # what attention or its kernel refuses by name
+        raise _refusal(model, str(error)) from error
+    finally:
+        model.train(was_training)
 
 
 def check_loss(model: PreTrainedModel) -> None:
@@ -59,6 +85,14 @@ def check_context(model: PreTrainedModel, kernel: str) -> None:
     )
     if not torch.equal(before, after):
         raise _refusal(model, "its layers do not hand attention_context on to their attention, so documents leak")
+
+
+def _runs(name: str, device: torch.device) -> bool:
+    try:
+        choose_kernel(name, device)
+    except ValueError:
+        return False
+    return True
 
 
 def _sample(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from anchorcontext.attention import KernelMismatchError
 from anchorcontext.config.errors import ConfigError
+from anchorcontext.context_parallel import function
 from anchorcontext.models.attention_interface import anchor_attention, register
-from anchorcontext.models.checks import check_model
+from anchorcontext.models.checks import check_kernel, check_model
 from tests.models.tiny import tiny_model
 
 
@@ -57,3 +59,38 @@ def test_attention_without_the_context_is_refused() -> None:
     AttentionInterface.register("drops_context", drops_it)
     with pytest.raises(ConfigError, match="documents leak"):
         check_model(tiny_model(attn="drops_context"))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "words"),
+    [
+        ("mistral", {"sliding_window": 4}, "a sliding window"),
+        ("gemma2", {"attn_logit_softcapping": 50.0, "layer_types": ["full_attention"] * 2}, "a soft cap"),
+        ("llama", {"attention_dropout": 0.1}, "attention dropout (0.1)"),
+    ],
+)
+def test_attention_that_is_more_is_refused_by_name(model_type: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_model(tiny_model(model_type, attn="anchor", **changes).train())
+    (problem,) = error.value.problems
+    assert problem.key == "model.path"
+    assert words in problem.fix
+
+
+def test_dropout_is_no_matter_to_a_model_that_is_not_trained() -> None:
+    check_model(tiny_model(attn="anchor", attention_dropout=0.1).eval())
+
+
+def test_a_kernel_is_checked_on_the_device_that_computes() -> None:
+    check_kernel("auto", torch.device("cpu"))
+    with pytest.raises(ConfigError, match=r"attention\.kernel=cpu: does not run on device meta: choose math"):
+        check_kernel("cpu", torch.device("meta"))
+
+
+def test_a_kernel_that_fails_its_self_test_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object) -> None:
+        raise KernelMismatchError("its output is off")
+
+    monkeypatch.setattr(function, "run_self_test", fails)
+    with pytest.raises(ConfigError, match=r"attention\.kernel=cpu: its output is off"):
+        check_model(tiny_model(attn="anchor"), "cpu")
