@@ -22,10 +22,10 @@ from anchorcontext.data.windows import PackedWindows
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("runs/demo")
 
-BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 600, 30, 30
+BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 500, 24, 24
 """As in configs/experiment/demo_*.yaml."""
-KILL_AT_STEP = 17
-"""After the checkpoint of step 15, so that two steps are lost and done again."""
+KILL_AT_STEP = 14
+"""After the checkpoint of step 12, so that two steps are lost and done again."""
 FAR_ROW = 2048
 FAR = "2,048 to 4,095"
 """Where the base must fail and the extended model must not: the last of the evaluation's buckets."""
@@ -118,7 +118,7 @@ def demo_commands() -> list[Command]:
             "Loss by position of all three on held-out text",
             [
                 *TORCHRUN,
-                *("anchorcontext.evaluate", "data=demo_4096", "windows=12", f"output={FOLDER}/evaluation"),
+                *("anchorcontext.evaluate", "data=demo_4096", "windows=8", f"output={FOLDER}/evaluation"),
                 "+models=" + "{" + ", ".join(f"{name}: {path}" for name, path in models.items()) + "}",
             ],
             30,
