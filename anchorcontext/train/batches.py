@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from anchorcontext.config.schema import TrainConfig
-from anchorcontext.context_parallel import AttentionContext, ContextPlan, plan_context
+from anchorcontext.context_parallel import AttentionContext, ContextPlan, plan_context, take_rows
 from anchorcontext.data.order import DataState, WindowOrder
 from anchorcontext.data.windows import PackedWindows, Window
 from anchorcontext.layout import IGNORED_LABEL, WindowLayout
@@ -93,6 +93,14 @@ class Batches:
         """Where the run stands in its data once a step is taken."""
         return self.order.state(step * self.windows_per_step)
 
+    def describe(self, steps: int) -> str:
+        """How far a run of that many steps goes, in tokens and epochs; a repetition is said."""
+        taken, there = steps * self.windows_per_step, len(self.windows)
+        epochs = f"{taken / there:.2f} epochs of the index's {there:,} windows"
+        repeated = "" if taken <= there else f": windows are seen up to {-(-taken // there)} times"
+        tokens = taken * self.windows.window_tokens
+        return f"{steps:,} steps x {self.windows_per_step:,} windows = up to {tokens:,} tokens, {epochs}{repeated}"
+
     def window_numbers(self, step: int) -> list[int]:
         """Windows of the index that this data-parallel rank computes at a step."""
         first = (step - 1) * self.windows_per_step + self._ranks.data_rank * self.windows_per_rank
@@ -115,10 +123,10 @@ class Batches:
         order = plan.row_order(self._ranks.context_rank)
         return _Rows(
             plan=plan,
-            input_ids=_take(ids, order, self.windows.anchor_id),
-            position_ids=_take(layout.position_ids, order, 0),
-            labels=_take(layout.shift_labels(ids, mask), order, IGNORED_LABEL),
-            tokens=int((_take(layout.segment_ids, order, -1) >= 0).sum()),
+            input_ids=take_rows(ids, order, self.windows.anchor_id)[None],
+            position_ids=take_rows(layout.position_ids, order, 0)[None],
+            labels=take_rows(layout.shift_labels(ids, mask), order, IGNORED_LABEL)[None],
+            tokens=int((take_rows(layout.segment_ids, order, -1) >= 0).sum()),
             digest=hashlib.sha256(ids.numpy().tobytes() + plan.digest.encode()).hexdigest(),
         )
 
@@ -161,8 +169,3 @@ def _loss_mask(window: Window) -> Tensor:
     if window.loss_mask is None:
         return torch.ones(len(window.input_ids), dtype=torch.bool)
     return window.loss_mask
-
-
-def _take(rows: Tensor, order: Tensor, padding: int) -> Tensor:
-    """`rows` [N] in the order a rank holds them, [1, T_local]; `padding` where the order is -1."""
-    return torch.where(order >= 0, rows[order.clamp(min=0)], padding)[None]

@@ -22,11 +22,16 @@ from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.order import DataState
 from anchorcontext.machine import uses_gpu
 from anchorcontext.train.ranks import Ranks
-from anchorcontext.train.run_folder import TEMPORARY_PREFIX, step_folders, step_name
+from anchorcontext.train.run_folder import TEMPORARY_PREFIX, fixed_settings, step_folders, step_name
 from data_prep.disk import sync_folder, sync_tree, write_file, write_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _STATE = "state.json"
+_DAMAGED_PREFIX = "damaged-"
+
+
+class DamagedError(ConfigError):
+    """A checkpoint folder that is not whole."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class TrainState:
     tokens: int
     """Tokens trained on since the run began."""
     world_size: int
-    zero_stage: int
-    precision: str
+    settings: dict[str, Any]
+    """By config key, what makes the run what it is (`run_folder.fixed_settings`)."""
 
     def after(self, step: int, tokens: int, data: DataState) -> TrainState:
         """The state once a step of that many tokens is taken."""
@@ -55,13 +60,14 @@ class TrainState:
         """The state of a checkpoint folder.
 
         Raises:
-            ConfigError: no checkpoint, one of another format, or one that lacks files.
+            DamagedError: no checkpoint, or one that lacks files.
+            ConfigError: one of another format.
         """
         try:
             content = json.loads((folder / _STATE).read_text())
         except (OSError, ValueError):
-            fix = f"is no complete checkpoint (no readable {_STATE}): give the path of a step-* folder in checkpoints/"
-            raise ConfigError.of("run.resume", folder, fix) from None
+            fix = f"is no complete checkpoint (no readable {_STATE}); give the path of a step-* folder in checkpoints/"
+            raise DamagedError.of("run.resume", folder, fix) from None
         found = content.pop("format_version", None)
         if found != FORMAT_VERSION:
             fix = f"has checkpoint format {found}, this version reads {FORMAT_VERSION}"
@@ -69,7 +75,7 @@ class TrainState:
         for name, size in content.pop("files").items():
             if not (folder / name).is_file() or (folder / name).stat().st_size != size:
                 fix = f"is damaged: {name} is missing or not {size:,} bytes long; go on from another checkpoint"
-                raise ConfigError.of("run.resume", folder, fix)
+                raise DamagedError.of("run.resume", folder, fix)
         return cls(**{**content, "data": DataState.from_dict(content["data"])})
 
 
@@ -86,27 +92,54 @@ class Checkpoints:
         self.ranks = ranks
         self.keep = keep
 
-    def choose(self, resume: str) -> Path | None:
-        """The checkpoint to go on from; None to begin. Collective.
+    def choose(self, resume: str) -> tuple[Path | None, list[str]]:
+        """The checkpoint to go on from, None to begin; and warnings. Collective.
+
+        Damaged checkpoints of this run that are newer than its newest sound one are set aside: their
+        names are needed again.
 
         Args:
             resume: `auto`, `never` or a checkpoint's path (the config's run.resume).
 
         Raises:
-            ConfigError: no checkpoint there, or this run has gone on from the one named.
+            ConfigError: no checkpoint there, none that is sound, or this run has gone on from the one named.
         """
-        committed = self.ranks.on_main(lambda: step_folders(self.folder))
+        newest, warnings = self.ranks.on_main(self._newest_sound)
         if resume in ("auto", "never"):
-            return committed[-1][1] if committed else None
+            return newest, warnings
         chosen = Path(resume).expanduser()
         state = TrainState.read(chosen)
-        if not committed or committed[-1][0] <= state.step:
-            return chosen
-        newest = committed[-1][1]
+        if newest is None or TrainState.read(newest).step <= state.step:
+            return chosen, warnings
         if chosen.resolve().parent == self.folder.resolve():
             fix = f"the run has gone on to {newest.name}: choose another run.name to go on from {chosen.name}"
             raise ConfigError.of("run.resume", resume, fix)
-        return newest  # begun from another run's checkpoint, then stopped: the same command goes on
+        return newest, warnings  # begun from another run's checkpoint, then stopped: the same command goes on
+
+    def _newest_sound(self) -> tuple[Path | None, list[str]]:
+        committed, damaged = step_folders(self.folder), []
+        while committed:
+            try:
+                TrainState.read(committed[-1][1])
+                break
+            except DamagedError as error:
+                damaged.append(error.problems[0])
+                committed.pop()
+        if damaged and not committed:
+            fix = "is damaged, and no checkpoint before it is sound: delete the folder to begin the run anew"
+            raise ConfigError([replace(problem, fix=fix) for problem in damaged])
+        warnings = []
+        for problem in damaged:
+            path = Path(str(problem.value))
+            aside = path.with_name(f"{_DAMAGED_PREFIX}{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            found = problem.fix.partition(";")[0]
+            warnings.append(
+                f"{path} {found}. The run goes on from {committed[-1][1].name} and takes the steps after it again; "
+                f"what is left of {path.name} is kept as {aside.name}"
+            )
+        return (committed[-1][1] if committed else None), warnings
 
     def save(self, engine: Any, state: TrainState) -> Path:
         """Write a checkpoint and commit it. Collective."""
@@ -133,29 +166,31 @@ class Checkpoints:
         """Put weights, optimizer and random state back. Collective.
 
         Raises:
-            RuntimeError: DeepSpeed found nothing to load, which it does not say itself.
+            RuntimeError: it cannot be read, or DeepSpeed found nothing to load, which it does not say itself.
         """
-        loaded, _ = engine.load_checkpoint(str(folder.parent), tag=folder.name)
+        try:
+            loaded, _ = engine.load_checkpoint(str(folder.parent), tag=folder.name)
+            random_file = torch.load(folder / _random_file(self.ranks.rank), weights_only=False)
+        except Exception as error:  # whatever a damaged file makes of its readers
+            way_out = "delete that folder, and the same command goes on from the checkpoint before it"
+            raise RuntimeError(f"{folder} cannot be loaded ({type(error).__name__}: {error}): {way_out}") from error
         if loaded is None:
             raise RuntimeError(f"DeepSpeed loaded nothing from {folder}")
-        set_random_state(torch.load(folder / _random_file(self.ranks.rank), weights_only=False))
+        set_random_state(random_file)
 
 
 def check_layout(state: TrainState, config: TrainConfig, ranks: Ranks) -> None:
-    """Refuse a checkpoint whose files are divided in another way than this job's.
+    """Refuse a checkpoint of another run than this config's, or divided in another way than this job's files.
 
     Raises:
         ConfigError: every difference.
     """
-    differences = (
-        ("ranks of the job", ranks.world_size, state.world_size),
-        ("deepspeed.zero_stage", config.deepspeed.zero_stage, state.zero_stage),
-        ("training.precision", config.training.precision, state.precision),
-    )
+    now = {"ranks of the job": ranks.world_size, **fixed_settings(config)}
+    was = {"ranks of the job": state.world_size, **state.settings}
     problems = [
-        Problem(key, now, f"the checkpoint of step {state.step} was saved with {was}: go on with the same")
-        for key, now, was in differences
-        if now != was
+        Problem(key, now[key], f"the checkpoint of step {state.step} was saved with {was[key]}: go on with the same")
+        for key in now
+        if now[key] != was[key]
     ]
     if problems:
         raise ConfigError(problems)

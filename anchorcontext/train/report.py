@@ -71,6 +71,7 @@ def open_reporter(run: Run) -> Iterator[Reporter]:
             report = Reporter(sinks, progress, steps, done_steps)
             for warning in run.warnings:
                 report.say(f"warning: {warning}")
+            report.say(run.batches.describe(steps) + (f"; {done_steps:,} steps are done" if done_steps else ""))
             yield report
     finally:
         for sink in sinks:

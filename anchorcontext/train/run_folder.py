@@ -34,6 +34,7 @@ _FIXED_KEYS = (
     "data.window_tokens",
     "deepspeed.zero_stage",
     "model.init",
+    "model.path",
     "rope.base",
     "rope.compute",
     "training.precision",
@@ -69,8 +70,8 @@ class RunFolder:
             ranks.on_main(lambda: stack.enter_context(only_writer(self.path)))
             yield
 
-    def prepare(self, config: TrainConfig, ranks: Ranks) -> list[str]:
-        """Make the folder, or take it up again where the config allows.
+    def check(self, config: TrainConfig, ranks: Ranks) -> list[str]:
+        """Whether the config may begin a run here, or go on with the one that has begun; writes nothing.
 
         Returns:
             Warnings: keys that changed since the run began and change what it computes.
@@ -78,18 +79,31 @@ class RunFolder:
         Raises:
             ConfigError: it holds a run that must not be continued, or another one; on every rank.
         """
-        return ranks.on_main(lambda: self._prepare(config, ranks))
+        return ranks.on_main(lambda: self._check(config))
 
-    def _prepare(self, config: TrainConfig, ranks: Ranks) -> list[str]:
-        warnings: list[str] = []
-        if config.run.resume == "never" and (self.config.exists() or step_folders(self.checkpoints)):
+    def begin(self, config: TrainConfig, ranks: Ranks) -> None:
+        """Write down what the run is, once all is ready for its next step."""
+        ranks.on_main(lambda: self._begin(config, ranks))
+
+    def has_begun(self) -> bool:
+        """Whether a step was logged or saved here; a start that failed before is no run."""
+        logged = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return logged or bool(step_folders(self.checkpoints))
+
+    def _check(self, config: TrainConfig) -> list[str]:
+        if not self.has_begun():
+            return []
+        if config.run.resume == "never":
             fix = "holds a run already: choose another run.name, or run.resume=auto to go on with it"
             raise ConfigError.of("run.folder", self.path, fix)
-        if self.config.exists():
-            before = flatten(yaml.safe_load(self.config.read_text()))
-            problems, warnings = compare(before, flatten(yaml.safe_load(resolved_yaml(config))))
-            if problems:
-                raise ConfigError(problems)
+        if not self.config.exists():
+            return []
+        problems, warnings = compare(flatten(yaml.safe_load(self.config.read_text())), _flat(config))
+        if problems:
+            raise ConfigError(problems)
+        return warnings
+
+    def _begin(self, config: TrainConfig, ranks: Ranks) -> None:
         for folder in (self.checkpoints, self.exports):
             folder.mkdir(parents=True, exist_ok=True)
             for half_written in folder.glob(f"{TEMPORARY_PREFIX}*"):
@@ -98,7 +112,12 @@ class RunFolder:
         write_file(self.config, resolved_yaml(config).encode())
         write_file(self.overrides, yaml.safe_dump(overrides()).encode())
         write_json(self.environment, environment(ranks))
-        return warnings
+
+
+def fixed_settings(config: TrainConfig) -> dict[str, Any]:
+    """What makes a run what it is, by config key; a checkpoint keeps it."""
+    flat = _flat(config)
+    return {key: flat[key] for key in _FIXED_KEYS}
 
 
 def compare(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[Problem], list[str]]:
@@ -109,6 +128,11 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[Problem],
     problems, warnings = [], []
     for key in sorted(before.keys() | now.keys()):
         was, is_now = before.get(key), now.get(key)
+        if key == "training.steps" and was != is_now and (schedule := now.get("optim.schedule")) != "constant":
+            warnings.append(
+                f"{key} was {was}, from here on it is {is_now}: the learning rate (optim.schedule={schedule}) "
+                "follows the new length"
+            )
         if was == is_now or key in _FREE_KEYS or key.startswith(_FREE_SECTIONS):
             continue
         if key in _FIXED_KEYS:
@@ -117,6 +141,10 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[Problem],
         else:
             warnings.append(f"{key} was {was}, from here on it is {is_now}")
     return problems, warnings
+
+
+def _flat(config: TrainConfig) -> dict[str, Any]:
+    return flatten(yaml.safe_load(resolved_yaml(config)))
 
 
 def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from anchorcontext.config.errors import ConfigError, Problem
@@ -13,14 +14,14 @@ from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model
-from anchorcontext.models.checks import check_model
+from anchorcontext.models.checks import check_kernel, check_model
 from anchorcontext.models.loss import CausalLMLoss
 from anchorcontext.rope import check_frequencies, frequency_digest
 from anchorcontext.train.batches import Batches
 from anchorcontext.train.checkpoint import Checkpoints, TrainState, check_layout, seed_everything
 from anchorcontext.train.engine import build_engine
 from anchorcontext.train.ranks import Ranks
-from anchorcontext.train.run_folder import RunFolder
+from anchorcontext.train.run_folder import RunFolder, fixed_settings
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,15 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
     Raises:
         ConfigError, DataError: anything a user can put right, before the first step.
     """
-    warnings = folder.prepare(config, ranks)
+    check_kernel(config.attention.kernel, ranks.device)
+    warnings = folder.check(config, ranks)
     if not (ranks.is_main and sys.stderr.isatty()):
         transformers_logging.disable_progress_bar()
     seed_everything(config.training.seed, ranks.rank)
     windows = PackedWindows(config.data.index)
     batches = Batches(windows, config, ranks)
     checkpoints = Checkpoints(folder.checkpoints, ranks, config.training.keep_checkpoints)
-    checkpoint = checkpoints.choose(config.run.resume)
+    checkpoint, found = checkpoints.choose(config.run.resume)
     state = _fresh_state(config, ranks, batches) if checkpoint is None else TrainState.read(checkpoint)
     if state.step > config.training.steps:
         fix = f"the run has taken {state.step} steps: give as many or more, or choose another run.name"
@@ -62,7 +64,8 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
     engine = _build(config, ranks, batches)
     if checkpoint is not None:
         checkpoints.load(engine, checkpoint)
-    return Run(config, ranks, folder, batches, engine, checkpoints, state, warnings)
+    folder.begin(config, ranks)
+    return Run(config, ranks, folder, batches, engine, checkpoints, state, warnings + found)
 
 
 def _fresh_state(config: TrainConfig, ranks: Ranks, batches: Batches) -> TrainState:
@@ -71,13 +74,12 @@ def _fresh_state(config: TrainConfig, ranks: Ranks, batches: Batches) -> TrainSt
         data=batches.state_after(0),
         tokens=0,
         world_size=ranks.world_size,
-        zero_stage=config.deepspeed.zero_stage,
-        precision=config.training.precision,
+        settings=fixed_settings(config),
     )
 
 
 def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
-    """The engine, its model proven to compute what it should."""
+    """The engine, its model proven to compute what it should on the device that trains it."""
     model = load_model(
         config.model.path,
         init=config.model.init,
@@ -87,7 +89,8 @@ def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
         max_positions=config.data.window_tokens,
     )
     _check_data(config, batches.windows, model.config.vocab_size)
-    check_model(model)
+    nn.Module.to(model.train(), ranks.device)  # transformers' own `to` hides its signature
+    check_model(model, config.attention.kernel)
     if config.training.gradient_checkpointing:
         checkpoint_layers(model)
     engine = build_engine(CausalLMLoss(model, config.training.loss_chunk_rows), config, batches.micro_batches)

@@ -118,3 +118,9 @@ def test_loss_mask_reaches_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     layouts = [window.layout("anchor") for window in windows.windows[6:]]
     assert next(made()).valid_labels == sum(int((layout.target_rows >= 0).sum()) for layout in layouts)
+
+
+def test_the_length_of_a_run_is_said_in_tokens_and_epochs() -> None:
+    batches = Batches(FakeWindows(count=8), train_config(training__windows_per_step=2), alone())
+    assert batches.describe(3) == "3 steps x 2 windows = up to 576 tokens, 0.75 epochs of the index's 8 windows"
+    assert batches.describe(5).endswith("1.25 epochs of the index's 8 windows: windows are seen up to 2 times")

@@ -22,7 +22,7 @@ from anchorcontext.train.checkpoint import (
     seed_everything,
     set_random_state,
 )
-from anchorcontext.train.run_folder import step_name
+from anchorcontext.train.run_folder import fixed_settings, step_name
 from tests.train.data import TinyData, make_data
 from tests.train.fakes import alone, train_config
 from tests.train.runs import metrics, train_here
@@ -30,7 +30,7 @@ from tests.workers import run_on
 
 
 def state(step: int = 2, **changes: Any) -> TrainState:
-    values = {"tokens": 5, "world_size": 1, "zero_stage": 1, "precision": "float32"}
+    values = {"tokens": 5, "world_size": 1, "settings": fixed_settings(train_config())}
     return TrainState(step=step, data=DataState("hash", 0, 0, 4), **{**values, **changes})
 
 
@@ -73,19 +73,46 @@ def test_a_damaged_one_is_refused(tmp_path: Path) -> None:
 
 
 def test_auto_goes_on_from_the_newest_by_number(tmp_path: Path) -> None:
-    assert Here(tmp_path).choose("auto") is None
+    assert Here(tmp_path).choose("auto") == (None, [])
     for step in (2, 999_999, 1_000_000):
         commit(tmp_path, step)
     (tmp_path / ".tmp-step-2000000").mkdir()
-    assert Here(tmp_path).choose("auto") == tmp_path / "step-1000000"
+    assert Here(tmp_path).choose("auto") == (tmp_path / "step-1000000", [])
+
+
+def test_auto_passes_over_damaged_ones_and_says_so(tmp_path: Path) -> None:
+    sound, damaged, stateless = commit(tmp_path, 2), commit(tmp_path, 4), commit(tmp_path, 6)
+    (damaged / "weights.pt").unlink()
+    (stateless / "state.json").write_text("")
+    chosen, warnings = Here(tmp_path).choose("auto")
+    assert chosen == sound
+    assert "step-000006 is no complete checkpoint" in warnings[0]
+    assert "step-000004 is damaged: weights.pt is missing" in warnings[1]
+    assert "goes on from step-000002" in warnings[1]
+    assert "is kept as damaged-step-000004" in warnings[1]
+    assert Here(tmp_path).choose("auto") == (sound, [])
+    commit(tmp_path, 4)  # the name is free again
+
+    (tmp_path / "step-000004" / "weights.pt").unlink()
+    (sound / "weights.pt").unlink()
+    with pytest.raises(ConfigError, match=r"no checkpoint before it is sound: delete the folder") as error:
+        Here(tmp_path).choose("auto")
+    assert [problem.value for problem in error.value.problems] == [tmp_path / "step-000004", sound]
+
+
+def test_another_format_is_no_damage(tmp_path: Path) -> None:
+    commit(tmp_path, 2)
+    (commit(tmp_path, 4) / "state.json").write_text(json.dumps({"format_version": 99}))
+    with pytest.raises(ConfigError, match="format 99"):
+        Here(tmp_path).choose("auto")
 
 
 def test_a_named_checkpoint(tmp_path: Path) -> None:
     other, own = tmp_path / "other", tmp_path / "own"
     named = commit(other, 4)
-    assert Here(own).choose(str(named)) == named
+    assert Here(own).choose(str(named)) == (named, [])
     newer = commit(own, 6)
-    assert Here(own).choose(str(named)) == newer  # the run has begun from it, and was stopped since
+    assert Here(own).choose(str(named)) == (newer, [])  # the run has begun from it, and was stopped since
     older = commit(own, 2)
     with pytest.raises(ConfigError, match="the run has gone on to step-000006"):
         Here(own).choose(str(older))
@@ -102,6 +129,34 @@ def test_another_division_is_refused_with_all_differences() -> None:
     assert "deepspeed.zero_stage=3" in text
     assert "training.precision=bf16" in text
     check_layout(state(), train_config(deepspeed__zero_stage=1), alone())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("training__windows_per_step", 24),
+        ("attention__arm", "full"),
+        ("rope__base", 1e6),
+        ("model__path", "other"),
+        ("training__seed", 3),
+    ],
+)
+def test_a_checkpoint_of_another_kind_of_run_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{key.replace('__', '.')}={value}: the checkpoint of step 2 was saved with"):
+        check_layout(state(), train_config(**{key: value}), alone())
+
+
+def test_another_runs_checkpoint_with_other_batches_is_refused_before_a_step(
+    tiny_data: TinyData, tmp_path: Path
+) -> None:
+    config = tiny_data.config(tmp_path / "first", training__steps=2)
+    assert run_on(1, train_here, config) == [None]
+    named = str(tmp_path / "first" / "checkpoints" / "step-000002")
+    changed = tiny_data.config(tmp_path / "second", run__resume=named, training__windows_per_step=2)
+    (error,) = run_on(1, train_here, changed)
+    assert "training.windows_per_step=2: the checkpoint of step 2 was saved with 4" in error
+    assert not (tmp_path / "second" / "config.yaml").exists()  # no run: the folder is free for another
+    assert run_on(1, train_here, tiny_data.config(tmp_path / "second", run__resume=named)) == [None]
 
 
 def draw() -> list[float]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from anchorcontext.train.batches import Batches
 from anchorcontext.train.report import open_reporter
 from anchorcontext.train.run_folder import RunFolder
-from tests.train.fakes import alone, train_config
+from tests.train.fakes import FakeWindows, alone, train_config
 
 METRICS = {"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "grad_norm": 0.25}
 
@@ -19,7 +20,11 @@ def run(folder: Path, rank: int = 0) -> Any:
     ranks = alone(rank=rank, world_size=2)
     state = SimpleNamespace(step=4)
     warnings = ["optim.lr was 1, from here on it is 2"]
-    return SimpleNamespace(config=train_config(), ranks=ranks, folder=RunFolder(folder), state=state, warnings=warnings)
+    config = train_config()
+    batches = Batches(FakeWindows(), config, ranks)
+    return SimpleNamespace(
+        config=config, ranks=ranks, folder=RunFolder(folder), state=state, warnings=warnings, batches=batches
+    )
 
 
 def test_without_a_terminal_a_step_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +33,8 @@ def test_without_a_terminal_a_step_is_a_line(tmp_path: Path, capsys: pytest.Capt
         report.advance(5)
     shown = capsys.readouterr().err
     assert "warning: optim.lr was 1, from here on it is 2\n" in shown
+    assert "6 steps x 12 windows = up to 6,912 tokens, 6.00 epochs of the index's 12 windows" in shown
+    assert "windows are seen up to 6 times; 4 steps are done\n" in shown
     assert "step 5/6  loss 2.5000  1,234 tokens/s  grad norm 0.250\n" in shown
     assert '"step": 5' in (tmp_path / "metrics.jsonl").read_text()
 

@@ -16,13 +16,21 @@ from tests.workers import run_on
 
 
 def prepare(folder: Path, changes: dict[str, object]) -> list[str] | str:
-    """What `prepare` answers on this rank: its warnings, or the error."""
+    """Check and begin; what the check answers on this rank: its warnings, or the error."""
     config = train_config(run__folder=str(folder), **changes)
+    run = RunFolder(config.run.folder)
     with join_ranks(1) as ranks:
         try:
-            return RunFolder(config.run.folder).prepare(config, ranks)
+            warnings = run.check(config, ranks)
         except ConfigError as error:
             return str(error)
+        run.begin(config, ranks)
+        return warnings
+
+
+def take_a_step(folder: Path) -> None:
+    """The trace that a logged step leaves."""
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
 
 
 def test_rank_0_makes_it_and_says_what_it_is(tmp_path: Path) -> None:
@@ -37,8 +45,17 @@ def test_rank_0_makes_it_and_says_what_it_is(tmp_path: Path) -> None:
     assert {"torch", "transformers", "deepspeed"} <= environment["versions"].keys()
 
 
+def test_a_run_begins_with_its_first_step(tmp_path: Path) -> None:
+    run_on(2, prepare, tmp_path, {})
+    (tmp_path / "metrics.jsonl").touch()
+    changes = {"attention__arm": "full", "run__resume": "never", "model__path": "other"}
+    assert run_on(2, prepare, tmp_path, changes) == [[], []]
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["attention"]["arm"] == "full"
+
+
 def test_taken_up_again(tmp_path: Path) -> None:
     run_on(2, prepare, tmp_path, {})
+    take_a_step(tmp_path)
     for half_written in ("checkpoints/.tmp-step-000004", "hf/.tmp-step-000002"):
         (tmp_path / half_written).mkdir()
         (tmp_path / half_written / "file").touch()
@@ -50,8 +67,11 @@ def test_taken_up_again(tmp_path: Path) -> None:
 
 def test_another_run_is_refused_with_all_its_keys(tmp_path: Path) -> None:
     run_on(2, prepare, tmp_path, {})
-    for message in run_on(2, prepare, tmp_path, {"attention__arm": "full", "training__seed": 7}):
-        assert "2 problems" in message
+    take_a_step(tmp_path)
+    changes = {"attention__arm": "full", "training__seed": 7, "model__path": "other"}
+    for message in run_on(2, prepare, tmp_path, changes):
+        assert "3 problems" in message
+        assert "model.path=other: was ??? when the run began" in message
         assert "attention.arm=full: was anchor when the run began" in message
         assert "training.seed=7: was 0 when the run began" in message
     for message in run_on(2, prepare, tmp_path, {"run__resume": "never"}):
@@ -64,6 +84,14 @@ def test_compare_is_pure() -> None:
     problems, warnings = compare(before, now)
     assert [problem.key for problem in problems] == ["rope.base"]
     assert warnings == []
+
+
+def test_a_schedule_that_follows_another_length_is_said() -> None:
+    for schedule, count in (("constant", 0), ("cosine", 1), ("linear", 1)):
+        before = {"training.steps": 4, "optim.schedule": schedule}
+        problems, warnings = compare(before, {**before, "training.steps": 6})
+        assert (problems, len(warnings)) == ([], count)
+    assert "training.steps was 4, from here on it is 6: the learning rate (optim.schedule=linear)" in warnings[0]
 
 
 def test_flatten() -> None:
