@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from anchorcontext.config.errors import ConfigError, Problem
@@ -79,7 +78,7 @@ def _fresh_state(config: TrainConfig, ranks: Ranks, batches: Batches) -> TrainSt
 
 
 def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
-    """The engine, its model proven to compute what it should on the device that trains it."""
+    """The engine, its model proven to compute what it should: on the CPU, for a GPU may not hold it whole."""
     model = load_model(
         config.model.path,
         init=config.model.init,
@@ -89,8 +88,7 @@ def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
         max_positions=config.data.window_tokens,
     )
     _check_data(config, batches.windows, model.config.vocab_size)
-    nn.Module.to(model.train(), ranks.device)  # transformers' own `to` hides its signature
-    check_model(model, config.attention.kernel)
+    check_model(model.train())
     if config.training.gradient_checkpointing:
         checkpoint_layers(model)
     engine = build_engine(CausalLMLoss(model, config.training.loss_chunk_rows), config, batches.micro_batches)
