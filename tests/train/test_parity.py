@@ -6,6 +6,7 @@ The reference is torch autograd over all windows at once, without DeepSpeed and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor
 from anchorcontext.context_parallel import plan_context
 from anchorcontext.layout import WindowLayout
 from anchorcontext.models.attention_interface import register
-from anchorcontext.models.build import checkpoint_layers
+from anchorcontext.models.build import DTYPES, checkpoint_layers
 from anchorcontext.models.loss import CausalLMLoss
 from anchorcontext.rope import replace_rotary
+from anchorcontext.train.batches import Batches
 from tests.models.tiny import tiny_model
-from tests.train.fakes import FakeWindows, train_config
+from tests.train.fakes import FakeWindows, alone, train_config
 from tests.workers import run_on
 
 STAGES = (0, 1, 2, 3)
@@ -33,11 +35,11 @@ class Step:
     gradients: dict[str, Tensor]
 
 
-def model(tied: bool) -> CausalLMLoss:
+def model(tied: bool, precision: str = "float32") -> CausalLMLoss:
     register()
     built = tiny_model(attn="anchor", tie_word_embeddings=tied)
     replace_rotary(built)
-    return CausalLMLoss(built, chunk_rows=50)
+    return CausalLMLoss(built.to(DTYPES[precision]), chunk_rows=50)
 
 
 def reference(arm: str, tied: bool) -> Step:
@@ -54,11 +56,18 @@ def reference(arm: str, tied: bool) -> Step:
     return Step(loss.item(), norm.item(), gradients)
 
 
-def on_engine(stage: int, context_size: int, micro_batches: int, arm: str, tied: bool, checkpointing: bool) -> Step:
+def on_engine(
+    stage: int,
+    context_size: int,
+    micro_batches: int,
+    arm: str,
+    tied: bool,
+    checkpointing: bool,
+    precision: str = "float32",
+) -> Step:
     """The same step on a DeepSpeed engine, on this rank of a gloo world."""
     from deepspeed.utils import safe_get_full_grad
 
-    from anchorcontext.train.batches import Batches
     from anchorcontext.train.engine import build_engine, take_step
     from anchorcontext.train.loop import forward_backward
     from anchorcontext.train.ranks import join_ranks
@@ -68,9 +77,10 @@ def on_engine(stage: int, context_size: int, micro_batches: int, arm: str, tied:
             attention__arm=arm,
             context_parallel__size=context_size,
             deepspeed__zero_stage=stage,
+            training__precision=precision,
             training__micro_batch_windows=12 // ranks.data_size // micro_batches,
         )
-        wrapped = model(tied)
+        wrapped = model(tied, precision)
         if checkpointing:
             checkpoint_layers(wrapped.model)
         engine = build_engine(wrapped, config, micro_batches)
@@ -87,7 +97,7 @@ def on_engine(stage: int, context_size: int, micro_batches: int, arm: str, tied:
     return Step(loss, norm, gradients if ranks.is_main else {})
 
 
-def many_on_engine(cases: list[tuple[int, int, int, str, bool, bool]]) -> list[Step]:
+def many_on_engine(cases: list[tuple[Any, ...]]) -> list[Step]:
     return [on_engine(*case) for case in cases]
 
 
@@ -118,3 +128,32 @@ def test_other_arms_with_tied_weights_and_checkpointing(arm: str) -> None:
     cases = [(stage, 2, 3, arm, True, True) for stage in (1, 3)]
     for step in run_on(2, many_on_engine, cases)[0]:
         check(step, expected)
+
+
+def bf16_gradients_summed_in_float32() -> dict[str, Tensor]:
+    """Of 12 micro-batches of a window, each micro-batch's bf16 gradient by plain autograd."""
+    (batch,) = Batches(FakeWindows(), train_config(), alone()).steps(1, 1)
+    wrapped = model(tied=False, precision="bf16")
+    totals = {name: torch.zeros_like(parameter, dtype=torch.float32) for name, parameter in wrapped.named_parameters()}
+    for micro in batch.micro_batches:
+        loss = wrapped(micro.input_ids, micro.position_ids, micro.labels, micro.context)
+        (loss * (12 / batch.valid_labels) / 12).backward()  # as the loop and DeepSpeed scale it
+        for name, parameter in wrapped.named_parameters():
+            totals[name] += parameter.grad.float()
+            parameter.grad = None
+    return totals
+
+
+def test_bf16_micro_batches_are_summed_in_float32() -> None:
+    """12 x 1 = 1 x 12, but for each micro-batch's own rounding; the sum itself rounds nothing to bf16."""
+    expected = bf16_gradients_summed_in_float32()
+    cases = [(stage, 1, count, "anchor", False, False, "bf16") for stage in (1, 2, 3) for count in (12, 1)]
+    steps = run_on(1, many_on_engine, cases)[0]
+    for many, one in zip(steps[::2], steps[1::2], strict=True):
+        assert many.loss == pytest.approx(one.loss, rel=1e-6)
+        assert many.norm == pytest.approx(one.norm, rel=1e-3)
+        for name, gradient in many.gradients.items():
+            error = (gradient - expected[name]).norm() / expected[name].norm()
+            assert error < 1e-5, f"gradient of {name}: {error:.2g}"  # summed in bf16: 3e-3
+            error = (gradient - one.gradients[name]).norm() / one.gradients[name].norm()
+            assert error < 6e-3, f"gradient of {name} in one micro-batch: {error:.2g}"
