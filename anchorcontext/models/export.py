@@ -65,9 +65,8 @@ def export_model(
         model: for its config; its own parameters may be divided among ranks.
         weights: the whole parameters by the model's own names, in the dtype to save.
         tokenizer_path: folder or hub name of the tokenizer the data was packed with.
-        anchor_id: the token at the head of every piece; where it is the tokenizer's BOS, the saved
-            tokenizer adds it exactly once.
-        provenance: what `provenance.json` shall say.
+        anchor_id: the token at the head of every piece, which the saved tokenizer adds exactly once.
+        provenance: what `provenance.json` shall say; the anchor is added to it.
         sample: from `sample_of`, what the folder must give again.
 
     Raises:
@@ -79,7 +78,8 @@ def export_model(
     model.save_pretrained(temporary, state_dict=dict(weights))
     tokenizer, ids = _save_tokenizer(temporary, tokenizer_path, anchor_id, model.config.max_position_embeddings)
     _complete_configs(temporary, model, tokenizer, str(next(iter(weights.values())).dtype).removeprefix("torch."))
-    write_json(temporary / PROVENANCE, dict(provenance))
+    anchor = {"id": anchor_id, "token": _token(tokenizer, anchor_id), "added_by_tokenizer": ids[0] == anchor_id}
+    write_json(temporary / PROVENANCE, {**provenance, "anchor": anchor})
     _read_back(temporary, model, sample, ids)
     _open_to_readers(temporary)
     sync_tree(temporary)
@@ -105,20 +105,28 @@ def _check_whole(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
 def _save_tokenizer(
     folder: Path, path: str, anchor_id: int, max_tokens: int
 ) -> tuple[PreTrainedTokenizerBase, list[int]]:
-    """Save the tokenizer; returns it, and the ids it must give for `SAMPLE`."""
+    """Save the tokenizer; returns it, and the ids it must give for `SAMPLE`.
+
+    The anchor is BOS, or EOS where there is none: a model that was trained with it at the head of
+    every document is to find it there.
+    """
     tokenizer = AutoTokenizer.from_pretrained(path)
     ids = tokenizer(SAMPLE).input_ids
-    if tokenizer.bos_token_id == anchor_id and ids[:1] != [anchor_id]:
-        bos, backend = tokenizer.bos_token, tokenizer.backend_tokenizer
-        add_bos = TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, anchor_id)]
+    if ids[:1] != [anchor_id]:
+        anchor, backend = _token(tokenizer, anchor_id), tokenizer.backend_tokenizer
+        add_anchor = TemplateProcessing(
+            single=[anchor, "$A"], pair=[anchor, "$A", f"{anchor}:1", "$B:1"], special_tokens=[(anchor, anchor_id)]
         )
-        backend.post_processor = Sequence([part for part in (backend.post_processor, add_bos) if part is not None])
+        backend.post_processor = Sequence([part for part in (backend.post_processor, add_anchor) if part is not None])
         ids = [anchor_id, *ids]
     tokenizer.model_max_length = max_tokens
     tokenizer.save_pretrained(folder)
     _edit_json(folder / "tokenizer_config.json", _plain_tokenizer_config)
     return tokenizer, ids
+
+
+def _token(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
+    return str(tokenizer.convert_ids_to_tokens(token_id))
 
 
 def _plain_tokenizer_config(config: dict[str, Any]) -> None:

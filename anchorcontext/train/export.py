@@ -45,7 +45,6 @@ def provenance(run: Run, state: TrainState) -> dict[str, Any]:
         "rope_compute": config.rope.compute,
         "index_hash": windows.index_hash,
         "tokenizer_hash": windows.tokenizer_hash,
-        "anchor_id": windows.anchor_id,
         "step": state.step,
         "tokens_seen": state.tokens,
         "windows_seen": state.data.windows_consumed,
@@ -56,11 +55,12 @@ def provenance(run: Run, state: TrainState) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The checkout's commit; None for an installed package."""
+    """The commit of this project's checkout; None for an installed package, whatever repository it lies in."""
+    root = Path(__file__).resolve().parents[2]
+    command = ["git", "rev-parse", "--show-toplevel", "HEAD"]
     try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
+        answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return answer.stdout.strip() or None
+    lines = answer.stdout.splitlines()
+    return lines[1] if answer.returncode == 0 and Path(lines[0]).resolve() == root else None

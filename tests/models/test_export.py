@@ -107,7 +107,8 @@ def test_both_dialects(tmp_path: Path, dtype: torch.dtype, changes: dict[str, An
         assert config["rope_scaling"] is None
     generation = read(folder / "generation_config.json")
     assert (generation["bos_token_id"], generation["eos_token_id"], generation["pad_token_id"]) == (0, 1, 1)
-    assert read(folder / "provenance.json") == {"arm": "anchor"}
+    anchor = {"id": 0, "token": "<s>", "added_by_tokenizer": True}
+    assert read(folder / "provenance.json") == {"arm": "anchor", "anchor": anchor}
     assert not list(folder.glob("*.partial")) + list((tmp_path / "hf").glob(".tmp-*"))
     assert (folder / "model.safetensors").stat().st_mode & 0o077 == (folder / "config.json").stat().st_mode & 0o077
 
@@ -128,19 +129,22 @@ def with_bos(folder: Path) -> None:
 @pytest.mark.parametrize("case", ["adds none", "adds BOS", "has none"])
 def test_the_anchor_is_added_exactly_once(tmp_path: Path, case: str) -> None:
     model = make(tmp_path)
-    changes = {}
+    changes, anchor = {}, 0
     if case == "adds BOS":
         with_bos(tmp_path / "base")
-    elif case == "has none":  # the anchor is EOS: the tokenizer stays as it is
+    elif case == "has none":  # the anchor is EOS
         byte_tokenizer(tmp_path / "base", bos=None)
-        changes = {"anchor_id": 1}
+        changes, anchor = {"anchor_id": 1}, 1
     before = AutoTokenizer.from_pretrained(tmp_path / "base")("some text").input_ids
     folder = write(tmp_path, model, **changes)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    expected = before if case != "adds none" else [0, *before]
-    assert tokenizer("some text").input_ids == expected
-    assert expected.count(0) == (0 if case == "has none" else 1)
-    assert tokenizer("some text", add_special_tokens=False).input_ids == [id for id in expected if id]
+    text = [token for token in before if token > 1]
+    assert tokenizer("some text").input_ids == [anchor, *text]
+    if case != "adds BOS":  # its own template decides about pairs
+        assert tokenizer("some text", "and more").input_ids[: len(text) + 2] == [anchor, *text, anchor]
+    assert tokenizer("some text", add_special_tokens=False).input_ids == text
+    written = {"id": anchor, "token": ("<s>", "</s>")[anchor], "added_by_tokenizer": True}
+    assert read(folder / "provenance.json")["anchor"] == written
     config = read(folder / "tokenizer_config.json")
     assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert config["model_max_length"] == 4096

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from anchorcontext.config.schema import TrainConfig
+from anchorcontext.train import export as train_export
+from tests.models.tiny import tiny_config
 from tests.train.data import TinyData
 from tests.train.runs import checkpoint, train_here
 from tests.workers import run_on
@@ -45,3 +50,36 @@ def test_gathered_whole(tiny_data: TinyData, tmp_path: Path, stage: int, precisi
     assert provenance["windows_seen"] == 8
     assert 0 < provenance["tokens_seen"] <= 8 * 96
     assert len(provenance["index_hash"]) == 64
+    assert provenance["anchor"] == {"id": 0, "token": "<s>", "added_by_tokenizer": True}
+
+
+def test_tied_weights_divided_by_zero_3(tiny_data: TinyData, tmp_path: Path) -> None:
+    base = tmp_path / "tied"
+    shutil.copytree(tiny_data.model, base)
+    tiny_config(vocab_size=258, bos_token_id=0, eos_token_id=1, tie_word_embeddings=True).save_pretrained(base)
+    changes = {"deepspeed__zero_stage": 3, "training__steps": 2}
+    config = tiny_data.config(tmp_path / "run", model__path=str(base), **changes)
+    assert run_on(2, train_and_export, config) == [None, None]  # compared with training as it is read back
+    folder = tmp_path / "run" / "hf" / "step-000002"
+    weights = load_file(folder / "model.safetensors")
+    assert "lm_head.weight" not in weights
+    assert weights["model.embed_tokens.weight"].shape == (258, 64)
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is True
+    again = AutoModelForCausalLM.from_pretrained(folder)
+    assert again.lm_head.weight.data_ptr() == again.model.embed_tokens.weight.data_ptr()
+
+
+def test_the_commit_is_that_of_this_project_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed in an environment that lies in somebody's repository, the package is of no commit."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+
+    def commit_of(root: Path) -> str | None:
+        (root / "anchorcontext" / "train").mkdir(parents=True)
+        monkeypatch.setattr(train_export, "__file__", str(root / "anchorcontext" / "train" / "export.py"))
+        return train_export._commit()
+
+    assert commit_of(tmp_path / "env" / "site-packages") is None
+    assert commit_of(tmp_path) == head
