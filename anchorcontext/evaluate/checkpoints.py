@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from anchorcontext.config.errors import ConfigError, Problem
-from anchorcontext.config.schema import EvaluateConfig
+from anchorcontext.config.schema import EvaluateConfig, RopeConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, load_model, read_config
@@ -43,11 +43,11 @@ def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
 
 
 def load_checkpoint(config: EvaluateConfig, path: str, ranks: Ranks) -> PreTrainedModel:
-    """The model at `path`, its rotary base its own, ready to compute losses of windows."""
-    model = load_model(path, dtype=DTYPES[config.precision])
+    """The model at `path`, its rotary base its own and rotated in float32, ready to compute losses of windows."""
+    model = load_model(path, rope=RopeConfig(), dtype=DTYPES[config.precision])
     model.eval()
-    check_model(model, config.attention.kernel)
     nn.Module.to(model, ranks.device)  # transformers' own `to` hides its signature
+    check_model(model, config.attention.kernel)
     return model
 
 

@@ -5,12 +5,14 @@ positions of the arms `full`, `document` and `anchor` count too. Losses are summ
 counted for each window and bucket of rows; sums are added over ranks and windows and divided at the
 end, so every token weighs the same. Written, each from the one before: `windows.jsonl` (a line a
 model and window), `by_position.csv`, `loss_by_position.png`; and `evaluation.json`, what was evaluated.
+They replace those of an earlier evaluation once all are there.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +22,21 @@ from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
 from anchorcontext.config.errors import ConfigError
-from anchorcontext.config.schema import EvaluateConfig
+from anchorcontext.config.schema import EvaluateConfig, RopeConfig
 from anchorcontext.console import plain_table, progress_bar, table_console
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.evaluate.checkpoints import check_checkpoints, load_checkpoint
 from anchorcontext.evaluate.losses import WindowLosses, window_losses, windows_to_evaluate
+from anchorcontext.models.checks import check_kernel
 from anchorcontext.plots import PositionLoss, draw_loss_by_position, read_positions, save, write_positions
 from anchorcontext.train.ranks import join_ranks
 
 FIRST_EDGE = 64
 """The first bucket, where the config names none, is rows 0 .. 63; each later one doubles the range."""
+
+
+UNFINISHED = ".unfinished"
+"""Folder in the output that holds files until all are there."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +65,13 @@ def evaluate(config: EvaluateConfig) -> None:
     with join_ranks(config.context_parallel.size) as ranks:
         windows = PackedWindows(config.data.index, config.split)
         edges = bucket_edges(config.buckets, windows.window_tokens)
+        check_kernel(config.attention.kernel, ranks.device)
         check_checkpoints(config, windows)
         output = Path(config.output).expanduser()
+        unfinished = output / UNFINISHED
         if ranks.is_main:
-            output.mkdir(parents=True, exist_ok=True)
-            (output / "windows.jsonl").write_text("")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
         share = len(windows_to_evaluate(config, windows)[ranks.data_rank :: ranks.data_size])
         results = {}
         with progress_bar(shown=ranks.is_main) as progress:
@@ -77,10 +86,14 @@ def evaluate(config: EvaluateConfig) -> None:
                 sums = merge(ranks.gather(own))
                 check_finite(name, path, sums)
                 if ranks.is_main:
-                    append_windows(output / "windows.jsonl", name, sums, edges)
+                    append_windows(unfinished / "windows.jsonl", name, sums, edges)
                 results[name] = by_position(sums, edges)
         if ranks.is_main:
-            write(config, windows, output, results)
+            write(config, windows, unfinished, results)
+            for written in unfinished.iterdir():
+                written.replace(output / written.name)
+            unfinished.rmdir()
+            print_results(config, windows, output, results)
 
 
 def bucket_edges(buckets: Sequence[int], window_tokens: int) -> list[int]:
@@ -160,25 +173,36 @@ def append_windows(path: Path, model: str, sums: Sequence[WindowSums], edges: Se
 
 
 def write(config: EvaluateConfig, windows: PackedWindows, output: Path, results: dict[str, list[PositionLoss]]) -> None:
-    """The CSV, the plot drawn from it, what was evaluated, and the table on the console."""
-    count = len(windows_to_evaluate(config, windows))
+    """The CSV, the plot drawn from it, and what was evaluated."""
     evaluation = {
         "models": config.models,
         "index": config.data.index,
         "index_hash": windows.index_hash,
         "split": config.split,
-        "windows": count,
+        "windows": len(windows_to_evaluate(config, windows)),
         "window_tokens": windows.window_tokens,
         "arm": config.attention.arm,
         "precision": config.precision,
+        "rope_compute": RopeConfig().compute,
     }
     (output / "evaluation.json").write_text(json.dumps(evaluation, indent=2) + "\n")
     write_positions(output / "by_position.csv", results)
-    title = f"Loss by position, {count:,} {config.split} windows of {windows.window_tokens:,} rows"
-    save(draw_loss_by_position(read_positions(output / "by_position.csv"), title), output / "loss_by_position.png")
+    drawn = draw_loss_by_position(read_positions(output / "by_position.csv"), _title(config, windows))
+    save(drawn, output / "loss_by_position.png")
+
+
+def print_results(
+    config: EvaluateConfig, windows: PackedWindows, output: Path, results: dict[str, list[PositionLoss]]
+) -> None:
+    """The table on the console, and where the files are."""
     console = table_console()
-    console.print(position_table(results, title))
+    console.print(position_table(results, _title(config, windows)))
     console.print(f"written: {output}", soft_wrap=True)
+
+
+def _title(config: EvaluateConfig, windows: PackedWindows) -> str:
+    count = len(windows_to_evaluate(config, windows))
+    return f"Loss by position, {count:,} {config.split} windows of {windows.window_tokens:,} rows"
 
 
 def position_table(results: dict[str, list[PositionLoss]], title: str) -> Table:

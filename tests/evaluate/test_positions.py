@@ -136,6 +136,7 @@ def test_files_and_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -
     written = json.loads((output / "evaluation.json").read_text())
     assert written["index_hash"] == PackedWindows(folder / "index").index_hash
     assert (written["windows"], written["window_tokens"], written["arm"]) == (2, 37, "anchor")
+    assert written["rope_compute"] == "float32"
     printed = capsys.readouterr().out
     for bucket in read_positions(output / "by_position.csv")["two"]:
         assert f"{bucket.low}-{bucket.high - 1}" in printed
@@ -201,5 +202,12 @@ def test_a_loss_that_is_no_number_names_model_and_window(folder: Path, tmp_path:
     broken = tiny_model(vocab_size=300)
     broken.model.embed_tokens.weight.data[ord("q") - ord("!") + 2] = float("nan")  # the letter q, in one window
     broken.save_pretrained(tmp_path / "broken")
+    evaluate(config_for(folder, "broken", windows=1))
+    before = {path.name: path.read_bytes() for path in (folder / "broken").iterdir()}
+    models = {"one": str(folder / "one"), "broken": str(tmp_path / "broken")}
     with pytest.raises(ConfigError, match=r"models\.broken=.*its loss on window \d is nan"):
-        evaluate(config_for(folder, "broken", models={"broken": str(tmp_path / "broken")}))
+        evaluate(config_for(folder, "broken", models=models))
+    after = {path.name: path.read_bytes() for path in (folder / "broken").iterdir() if path.is_file()}
+    assert after == before  # the earlier evaluation is whole
+    evaluate(config_for(folder, "broken", windows=1))
+    assert {path.name for path in (folder / "broken").iterdir()} == before.keys()
