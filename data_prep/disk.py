@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +109,21 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Make the folder and hold it against other processes that would write there too.
 
     Raises:
-        DataError: another process holds it. The hold ends with its process, however that ends.
+        DataError: another process holds it, or the system lets nobody write or lock there. The hold
+            ends with its process, however that ends.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "wb") as lock:
+    with ExitStack() as stack:
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(open(folder / ".lock", "wb"))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DataError(f"{folder} is being written by another process: wait for it to end") from None
+        except OSError as error:
+            raise DataError(
+                f"{folder} cannot be held against other writers ({error}): choose a folder that can be written, "
+                "on a file system with locks"
+            ) from error
         yield
 
 

@@ -119,7 +119,7 @@ class OptimConfig:
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm over all parameters; 0 never clips."""
     schedule: str = "constant"
-    """`constant`, `linear` or `cosine` (both to 0 at the last step), after warm-up."""
+    """`constant`, `linear` or `cosine`, after warm-up; the last two would reach 0 one step after the last."""
     warmup_steps: int = 0
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import resource
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class MetricsFile:
 
 
 class WandbTracker:
-    """Metrics in Weights & Biases; a resumed run goes on as the same one.
+    """Metrics in Weights & Biases; a resumed run goes on as the same one, whose id is in the run folder.
 
     Offline unless logged in; WANDB_MODE decides where it is set.
     """
@@ -55,7 +55,7 @@ class WandbTracker:
         self._run = wandb.init(
             project=config.project,
             name=run_name,
-            id=hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],
+            id=_wandb_id(folder),
             resume="allow",
             dir=folder,
             mode=mode,
@@ -75,6 +75,14 @@ def peak_memory_gib(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) / 2**30
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kib / (2**30 if sys.platform == "darwin" else 2**20)
+
+
+def _wandb_id(folder: Path) -> str:
+    """The run's id, drawn once: a folder that is moved stays the run, another of its name is another."""
+    path = folder / "wandb_id"
+    if not path.exists():
+        write_file(path, secrets.token_hex(8).encode())
+    return path.read_text().strip()
 
 
 def _step_of(line: str) -> float:

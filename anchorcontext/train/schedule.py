@@ -14,8 +14,8 @@ def learning_rate(optim: OptimConfig, step: int, steps: int) -> float:
         step: from 1, the step that is about to be taken.
         steps: steps of the whole run.
 
-    Warm-up rises linearly: step s of w takes s/w of the peak. `linear` and `cosine` then fall, to
-    reach 0 one step after the last.
+    Warm-up rises linearly: step s of w takes s/w of the peak. `linear` and `cosine` then fall, so
+    that they would reach 0 one step after the last: no step is wasted on a rate of 0.
     """
     if step <= optim.warmup_steps:
         return optim.lr * step / optim.warmup_steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from pathlib import Path
 
@@ -50,3 +51,20 @@ def test_a_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
         pass
     with only_writer(folder):
         pass
+
+
+def test_a_folder_that_cannot_be_held_is_named_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(DataError, match=r"store cannot be held .*No locks available"), only_writer(tmp_path / "store"):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="file cannot be held"), only_writer(tmp_path / "file"):
+        pass
+
+
+def test_errors_of_the_holder_are_its_own(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError), only_writer(tmp_path):
+        raise BlockingIOError

@@ -42,6 +42,19 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
+def test_a_moved_run_stays_the_same_in_wandb_and_a_new_one_in_its_place_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr("wandb.init", lambda **options: begun.append(options["id"]))
+    for folder in (tmp_path / "run", tmp_path / "moved", tmp_path / "run"):
+        if folder.name == "moved":
+            (tmp_path / "run").rename(folder)
+        folder.mkdir(exist_ok=True)
+        WandbTracker(LoggerConfig(name="wandb"), "run", folder, {})
+    assert begun[0] == begun[1] != begun[2]
+
+
 def test_peak_memory_counts_tensors() -> None:
     before = peak_memory_gib(torch.device("cpu"))
     held = torch.ones(2**26)  # 0.25 GiB

@@ -31,6 +31,13 @@ def test_cosine() -> None:
     assert rates("cosine", 1, 5) == pytest.approx([1, *expected])
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_zero_comes_one_step_after_the_last(schedule: str) -> None:
+    optim = OptimConfig(lr=1.0, schedule=schedule, warmup_steps=1)
+    assert learning_rate(optim, 5, 5) > 0
+    assert learning_rate(optim, 6, 5) == pytest.approx(0, abs=1e-12)
+
+
 def test_unknown() -> None:
     with pytest.raises(ValueError, match=r"optim\.schedule='square'"):
         rates("square", 0, 2)
