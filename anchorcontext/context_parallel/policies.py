@@ -11,6 +11,8 @@ import numpy as np
 
 from anchorcontext.context_parallel.rows import SegmentedRows, Shares, merged
 
+_MAX_ZIGZAG_RANGES = 100_000
+
 
 def contiguous(window: SegmentedRows, ranks: int) -> Shares:
     """Rank r holds window rows [r * c, (r + 1) * c), c = ceil(rows / ranks); the last ranks what is left.
@@ -48,5 +50,13 @@ def zigzag(window: SegmentedRows, ranks: int) -> Shares:
     return Shares.cut(window, starts, owner[held])
 
 
-POLICIES: dict[str, Callable[[SegmentedRows, int], Shares]] = {"contiguous": contiguous, "zigzag": zigzag}
-"""Policies by name; `auto` is the cheapest of them by the cost model."""
+Policy = Callable[[SegmentedRows, int], Shares]
+
+POLICIES: dict[str, tuple[Policy, ...]] = {"contiguous": (contiguous,), "zigzag": (zigzag,)}
+"""Policies by name, each with its settings, in the order in which they are tried."""
+
+
+def auto_settings(window: SegmentedRows, ranks: int) -> list[tuple[str, Policy]]:
+    """What policy `auto` tries: all but zigzag where it would cut a long window into crumbs."""
+    crumbs = len(window.segment_offsets) * ranks > _MAX_ZIGZAG_RANGES
+    return [(name, share) for name, all_of in POLICIES.items() for share in all_of if not (crumbs and name == "zigzag")]
