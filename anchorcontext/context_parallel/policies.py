@@ -5,10 +5,13 @@ Each gives every rank ceil(rows / ranks) rows, or fewer on some, whatever the le
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from anchorcontext.context_parallel.balance import chunks, hybrid
 from anchorcontext.context_parallel.rows import SegmentedRows, Shares, merged
 
 _MAX_ZIGZAG_RANGES = 100_000
@@ -52,7 +55,12 @@ def zigzag(window: SegmentedRows, ranks: int) -> Shares:
 
 Policy = Callable[[SegmentedRows, int], Shares]
 
-POLICIES: dict[str, tuple[Policy, ...]] = {"contiguous": (contiguous,), "zigzag": (zigzag,)}
+POLICIES: dict[str, tuple[Policy, ...]] = {
+    "contiguous": (contiguous,),
+    "chunks": tuple(partial(chunks, long=long) for long in (0.5, 0.3, 0.4)),
+    "hybrid": tuple(partial(hybrid, long=long, spread=spread) for long, spread in ((0.5, 3.0), (0.25, math.inf))),
+    "zigzag": (zigzag,),
+}
 """Policies by name, each with its settings, in the order in which they are tried."""
 
 

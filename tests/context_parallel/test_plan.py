@@ -153,14 +153,18 @@ def test_more_ranks_than_rows() -> None:
 
 
 def test_auto_takes_the_cheapest_by_its_cost_model() -> None:
+    """Within the 1% that the model cannot tell; there, the fewest rows."""
     layout = WindowLayout([600, 100, 300])
     plans = {policy: plan_context(layout, 4, policy=policy) for policy in POLICIES}
     slow_network, slow_compute = CostModel(bytes_per_second=1.0), CostModel(flops_per_second=1.0)
     assert plan_context(layout, 4, costs=slow_network).policy == "contiguous"
-    assert plan_context(layout, 4, costs=slow_compute).policy == "zigzag"
     for costs in (slow_network, slow_compute, CostModel()):
-        seconds = {p: plan.seconds(costs) for p, plan in plans.items()}
-        assert seconds[plan_context(layout, 4, costs=costs).policy] == min(seconds.values())
+        seconds = {policy: plan.seconds(costs) for policy, plan in plans.items()}
+        chosen = plan_context(layout, 4, costs=costs)
+        assert seconds[chosen.policy] <= 1.01 * min(seconds.values())
+        for policy, plan in plans.items():
+            if seconds[policy] <= 1.001 * min(seconds.values()):
+                assert plan.rows_received_by_rank.sum() >= chosen.rows_received_by_rank.sum()
 
 
 def test_cost_model_by_hand() -> None:
@@ -198,7 +202,7 @@ def test_take_rows() -> None:
     [
         ({"ranks": 0}, "ranks=0"),
         ({"exchange": "torus"}, "exchange='torus' is not available; choose gather, ring, ulysses"),
-        ({"policy": "hybrid"}, "policy='hybrid' is not available; choose auto, contiguous, zigzag"),
+        ({"policy": "stripes"}, "policy='stripes' is not available; choose auto, contiguous, chunks, hybrid, zigzag"),
     ],
 )
 def test_refusals(arguments: dict[str, object], says: str) -> None:
