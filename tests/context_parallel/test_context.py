@@ -31,7 +31,7 @@ def test_unknown_kernel() -> None:
 
 def test_context_of_one_rank_crosses_to_a_loader_worker() -> None:
     context = plan_context(LAYOUT, 1).bind(kernel="cpu")
-    context.stages_on(torch.device("cpu"))
+    context.attention_on(torch.device("cpu"))
     copy = pickle.loads(pickle.dumps(context))
     assert (copy.plan, copy.kernel) == (context.plan, "cpu")
 
