@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,19 +114,28 @@ def hybrid(window: SegmentedRows, ranks: int, *, long: float, spread: float) -> 
     """
     ledger = _Ledger(window, ranks)
     long_items, short_items = _split(ledger, long)
+    least_loaded = _with_room(ledger, ledger.ranks)
     for item in long_items:
-        wanted = math.ceil(min(spread * item.work / ledger.work_a_rank, ranks))
-        by_load = sorted(ledger.ranks, key=lambda rank: (ledger.work[rank], -ledger.room[rank]))
-        takers = [rank for rank in by_load if ledger.room[rank]]
-        left = min(max(wanted, -(-item.rows // ledger.room[takers[0]])), len(takers))
-        for rank in takers:
-            rows = min(-(-item.rows // max(left, 1)), ledger.room[rank], item.rows)
+        parts = math.ceil(min(spread * item.work / ledger.work_a_rank, ranks))
+        parts = max(parts, math.ceil(item.rows / -least_loaded[0][1]))
+        took: list[int] = []
+        while item.rows:
+            if not least_loaded:  # some had too few rows for their part: the others take more
+                least_loaded, took = _with_room(ledger, took), []
+            rank = heapq.heappop(least_loaded)[-1]
+            rows = min(math.ceil(item.rows / parts), ledger.room[rank])
             ledger.give_ends(rank, item, rows, rows - rows // 2)
-            left -= 1
-            if not item.rows:
-                break
+            parts = max(parts - 1, 1)
+            took.append(rank)
+        for entry in _with_room(ledger, took):
+            heapq.heappush(least_loaded, entry)
     _fill_up(ledger, short_items)
     return ledger.shares()
+
+
+def _with_room(ledger: _Ledger, ranks: Iterable[int]) -> list[tuple[float, int, int]]:
+    """A heap of those that take more rows: the least loaded first, of these the one with most room."""
+    return sorted((ledger.work[rank], -ledger.room[rank], rank) for rank in ranks if ledger.room[rank])
 
 
 def chunks(window: SegmentedRows, ranks: int, *, long: float) -> Shares:

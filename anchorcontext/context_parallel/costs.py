@@ -32,7 +32,7 @@ class CostModel:
     """What the attention kernel reaches, not the data sheet's figure."""
     bytes_per_second: float = 300e9
     """What one rank receives from the others while all of them receive."""
-    head_groups: int = 1
+    head_groups: int = 4
     """Groups of key heads whose exchange overlaps the computing of the group before; 1: no overlap."""
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from anchorcontext.context_parallel.balance import chunks, hybrid
 from anchorcontext.context_parallel.rows import SegmentedRows, Shares, merged
 
-_MAX_ZIGZAG_RANGES = 100_000
+_MAX_RANGES_TRIED = 100_000
 
 
 def contiguous(window: SegmentedRows, ranks: int) -> Shares:
@@ -55,16 +55,20 @@ def zigzag(window: SegmentedRows, ranks: int) -> Shares:
 
 Policy = Callable[[SegmentedRows, int], Shares]
 
+_hybrid_over_all = partial(hybrid, long=0.25, spread=math.inf)
+
 POLICIES: dict[str, tuple[Policy, ...]] = {
     "contiguous": (contiguous,),
     "chunks": tuple(partial(chunks, long=long) for long in (0.5, 0.3, 0.4)),
-    "hybrid": tuple(partial(hybrid, long=long, spread=spread) for long, spread in ((0.5, 3.0), (0.25, math.inf))),
+    "hybrid": (partial(hybrid, long=0.25, spread=2.0), partial(hybrid, long=0.5, spread=3.0), _hybrid_over_all),
     "zigzag": (zigzag,),
 }
 """Policies by name, each with its settings, in the order in which they are tried."""
 
 
 def auto_settings(window: SegmentedRows, ranks: int) -> list[tuple[str, Policy]]:
-    """What policy `auto` tries: all but zigzag where it would cut a long window into crumbs."""
-    crumbs = len(window.segment_offsets) * ranks > _MAX_ZIGZAG_RANGES
-    return [(name, share) for name, all_of in POLICIES.items() for share in all_of if not (crumbs and name == "zigzag")]
+    """What policy `auto` tries: all, but where they would cut a long window into crumbs."""
+    settings = [(name, share) for name, shares in POLICIES.items() for share in shares]
+    if len(window.segment_offsets) * ranks > _MAX_RANGES_TRIED:
+        return [(name, share) for name, share in settings if share not in (zigzag, _hybrid_over_all)]
+    return settings

@@ -169,7 +169,9 @@ def test_auto_takes_the_cheapest_by_its_cost_model() -> None:
 
 def test_cost_model_by_hand() -> None:
     """Llama-3-8B's heads, two ranks: 7 matrix products of 2 flops, and three trips of keys and values."""
-    costs = CostModel(query_heads=32, key_heads=8, head_dim=128, flops_per_second=1e12, bytes_per_second=1e9)
+    costs = CostModel(
+        query_heads=32, key_heads=8, head_dim=128, flops_per_second=1e12, bytes_per_second=1e9, head_groups=1
+    )
     seconds = costs.gather_seconds(np.array([10**6, 2 * 10**6]), np.array([1000, 0]))
     assert seconds.tolist() == pytest.approx(
         [7 * 2 * 32 * 128 * 1e-6 + 3 * 2 * 8 * 128 * 2 * 1000 / 1e9, 2 * 7 * 2 * 4096e-6]
