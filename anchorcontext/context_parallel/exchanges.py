@@ -43,7 +43,9 @@ def _gather_stages(sharding: Sharding, rank: int) -> tuple[Stage, ...]:
 
 
 def _ring_stages(sharding: Sharding, rank: int) -> tuple[Stage, ...]:
-    return ring_stages(sharding.shares, sharding.reach, sharding.segment_offsets, rank, sharding.ranks)
+    receivers, senders = np.nonzero(sharding.traffic)
+    distances = np.unique((receivers - senders) % sharding.ranks).tolist()
+    return ring_stages(sharding.shares, sharding.reach, sharding.segment_offsets, rank, sharding.ranks, distances)
 
 
 def _whole_window_stages(sharding: Sharding, rank: int) -> tuple[Stage, ...]:

@@ -93,12 +93,16 @@ class StagedAttention:
         for step, transfer in zip(steps, self._transfers(steps, key, value), strict=True):
             keys, values = transfer.wait()
             rows = step.stage.query_rows
-            grad_rows, queries, outs, lses = (
-                _taken(tensor[:, step.query_heads], rows) for tensor in (grad_out, query, out, lse)
-            )
-            grads = kernel.backward(grad_rows, queries, keys, values, outs, lses, step.stage.segments, scale)
-            _add_rows(grad_query[:, step.query_heads], rows, grads[0])
-            sent = GradientReturn(grads[1], grads[2], len(key), key.dtype, step.stage, self.group)
+            grad_keys, grad_values = keys, values  # of no rows, where no query of this rank sees any
+            if rows is None or len(rows):
+                grad_rows, queries, outs, lses = (
+                    _taken(tensor[:, step.query_heads], rows) for tensor in (grad_out, query, out, lse)
+                )
+                grad, grad_keys, grad_values = kernel.backward(
+                    grad_rows, queries, keys, values, outs, lses, step.stage.segments, scale
+                )
+                _add_rows(grad_query[:, step.query_heads], rows, grad)
+            sent = GradientReturn(grad_keys, grad_values, len(key), key.dtype, step.stage, self.group)
             if returning is not None:
                 returning[0].add_to(returning[1])
             returning = (sent, total[:, :, step.key_heads])

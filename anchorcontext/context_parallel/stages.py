@@ -104,11 +104,17 @@ def gather_stage(
 
 
 def ring_stages(
-    shares: Shares, reach: KeyReach, segment_offsets: np.ndarray, rank: int, num_ranks: int
+    shares: Shares,
+    reach: KeyReach,
+    segment_offsets: np.ndarray,
+    rank: int,
+    num_ranks: int,
+    distances: list[int],
 ) -> tuple[Stage, ...]:
-    """The stages of exchange `ring` on `rank`: its own rows, then those of rank - 1, rank - 2, ...
+    """The stages of exchange `ring` on `rank`: its own rows, then those of rank - d for each distance d.
 
-    A stage in which the rank neither sends nor receives is left out. Arguments as `gather_stage`.
+    Every rank has a stage for every distance, if only an idle one: rows then leave in the same order
+    everywhere, and meet who waits for them. Further arguments as `gather_stage`.
     """
     held = shares.of_rank(rank)
     local_starts = np.cumsum(held.lengths) - held.lengths
@@ -120,12 +126,11 @@ def ring_stages(
     sender_bounds = np.searchsorted(received.ranks, np.arange(num_ranks + 1))
     offsets = segment_offsets[queries.segments]
     stages = [_own_stage(queries, query_starts, offsets, num_ranks)]
-    for distance in range(1, num_ranks):
+    for distance in distances:
         to, sender = (rank + distance) % num_ranks, (rank - distance) % num_ranks
         keys = received.take(np.arange(sender_bounds[sender], sender_bounds[sender + 1]))
         rows = send_rows[send_ends[to] - send_counts[to] : send_ends[to]]
-        if len(keys.starts) or len(rows):
-            stages.append(_peer_stage(queries, query_starts, offsets, keys, rows, (to, sender), num_ranks))
+        stages.append(_peer_stage(queries, query_starts, offsets, keys, rows, (to, sender), num_ranks))
     return tuple(stages)
 
 
