@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,10 @@ def layouts_of(mix: str, config: SimulateConfig) -> list[Callable[[], WindowLayo
     if mix == INDEX:
         windows = PackedWindows(config.data.index, config.split)
         count = min(config.windows or len(windows), len(windows))
-        return [lambda window=windows[number]: window.layout(config.attention.arm) for number in range(count)]
+        return [partial(windows[number].layout, config.attention.arm) for number in range(count)]
     count = 1 if mix == "one_document" else config.windows
     lengths = [sample_window(mix, config.window_tokens, number) for number in range(count)]
-    return [lambda pieces=pieces: WindowLayout(pieces, arm=config.attention.arm) for pieces in lengths]
+    return [partial(WindowLayout, pieces, arm=config.attention.arm) for pieces in lengths]
 
 
 def _simulate_case(
@@ -154,13 +155,21 @@ def _simulate_case(
         plan.stages(0)
         times.append((planned - made, made - started, time.perf_counter() - planned))
         figures.append(plan_figures(plan, costs, int(layout.piece_lengths.sum())))
-    means = {name: _mean([of_window[name] for of_window in figures]) for name in figures[0]}
+    means: dict[str, Any] = {name: _mean([of_window[name] for of_window in figures]) for name in figures[0]}
     plan_time, layout_time, stages_time = (1e3 * np.median(times, axis=0)).tolist()
-    return Simulated(*case, len(figures), plan.num_rows, *means.values(), plan_time, layout_time, stages_time)
+    return Simulated(
+        *case,
+        windows=len(figures),
+        window_tokens=plan.num_rows,
+        **means,
+        plan_milliseconds=plan_time,
+        layout_milliseconds=layout_time,
+        stages_milliseconds=stages_time,
+    )
 
 
 def plan_figures(plan: ContextPlan, costs: CostModel, used_rows: int) -> dict[str, float | None]:
-    """The figures of a plan, by their names in `Simulated` and in their order there."""
+    """The figures of a plan, by their names in `Simulated`."""
     moved, least = int(plan.rows_received_by_rank.sum()), int(plan.rows_missing_by_rank.sum())
     all_gather = (plan.ranks - 1) * plan.num_rows
     pairs = plan.pairs_by_rank
@@ -178,8 +187,8 @@ def plan_figures(plan: ContextPlan, costs: CostModel, used_rows: int) -> dict[st
 
 def result_table(mix: str, lines: Sequence[Simulated]) -> Table:
     """A mix's results, the cheapest of each number of ranks in bold."""
-    columns = ("ranks", "exchange", "policy", "rows moved", "of least", "of all-gather", "most held")
-    columns += ("work max/mean", "padding", "time/ideal", "plan ms")
+    moved = ("rows moved", "of least", "of all-gather", "most held")
+    columns = ("ranks", "exchange", "policy", *moved, "work max/mean", "padding", "time/ideal", "plan ms")
     first = lines[0]
     title = f"{mix}: {first.windows} windows of {first.window_tokens:,} rows"
     table = plain_table(title, columns, left={"exchange", "policy"})

@@ -197,7 +197,7 @@ def _fill_up(ledger: _Ledger, items: list[_Item]) -> None:
     heapq.heapify(heap)
     to_cut = []
     for item in items:
-        too_small = []
+        too_small: list[tuple[float, int]] = []
         while heap and len(too_small) < _TRIES and ledger.room[heap[0][1]] < item.rows:
             too_small.append(heapq.heappop(heap))
         if heap and ledger.room[heap[0][1]] >= item.rows:

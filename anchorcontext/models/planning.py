@@ -25,7 +25,7 @@ def cost_model(options: ContextParallelConfig, model: Any = None, bytes_per_elem
         ConfigError: head groups that do not divide the key heads.
     """
     costs, usual = options.costs, CostModel()
-    query_heads = costs.query_heads or getattr(model, "num_attention_heads", usual.query_heads)
+    query_heads = costs.query_heads or int(getattr(model, "num_attention_heads", usual.query_heads))
     key_heads = costs.key_heads or getattr(model, "num_key_value_heads", None)
     head_dim = costs.head_dim or getattr(model, "head_dim", None)
     if model is not None:
