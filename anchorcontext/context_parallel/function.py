@@ -82,6 +82,11 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     kernel = choose_kernel(kernel_name, value.device)
     run_self_test(kernel.name, value.device, value.dtype)
+    differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    if differentiated and not kernel.has_backward(value.device):
+        raise ValueError(
+            f"kernel={kernel.name!r} has no backward on device {value.device.type!r}: choose kernel='auto' to train"
+        )
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     query, key = query.to(value.dtype), key.to(value.dtype)
     return _Attention.apply(query, key, value, attention, kernel, scale)
