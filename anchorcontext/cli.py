@@ -27,6 +27,7 @@ COMMANDS = {
     "inspect": Command("anchorcontext.inspect", "show a packed window as text: pieces, anchors, labels, mask"),
     "train": Command("anchorcontext.train.__main__", "train on packed windows, under torchrun or deepspeed for ranks"),
     "evaluate": Command("anchorcontext.evaluate.__main__", "loss by position of checkpoints on held-out windows"),
+    "simulate": Command("anchorcontext.simulate", "what sharing windows among ranks would move and cost, without them"),
     "report": Command("anchorcontext.report", "one HTML page from runs and evaluations"),
 }
 EXIT_USAGE = 2

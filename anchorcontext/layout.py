@@ -148,7 +148,32 @@ class WindowLayout:
 
         Rows of a segment need not be neighbours. Numbers are dense: 0 .. max.
         """
-        return torch.from_numpy(self._segments())
+        rows, segments = self.segment_runs
+        return torch.from_numpy(np.repeat(segments, np.diff(rows, append=self.num_rows)))
+
+    @cached_property
+    def segment_runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """`segment_ids` by runs of neighbouring rows: each run's first row, and its segment. int64.
+
+        Without a loop or an array over rows: what plans are made from.
+        """
+        piece_segments = self._piece_segments()
+        rows, segments = [self.piece_offsets], [piece_segments]
+        if self.arm == "anchor":
+            copies = ~self._first_pieces & (self.prefix_lengths > 0)
+            segments[0] = piece_segments.copy()
+            segments[0][copies] = self.num_documents + np.arange(copies.sum())
+            followed = copies & (self.piece_lengths > 1)
+            rows.append(self.piece_offsets[followed] + 1)
+            segments.append(piece_segments[followed])
+        padding = self._padding_rows()
+        rows.append(padding)
+        segments.append(np.full(len(padding), PADDING_SEGMENT, dtype=np.int64))
+        all_rows, all_segments = np.concatenate(rows), np.concatenate(segments)
+        order = np.argsort(all_rows, kind="stable")
+        all_rows, all_segments = all_rows[order], all_segments[order]
+        begins = np.diff(all_segments, prepend=np.int64(-2)) != 0
+        return all_rows[begins], all_segments[begins]
 
     def dense_mask(self) -> Tensor:
         """The oracle: bool [num_rows, num_rows], True where row i (first axis) sees row j.
@@ -244,19 +269,19 @@ class WindowLayout:
             positions[self.piece_offsets[self.prefix_lengths > 0]] = 0
         return positions
 
-    def _segments(self) -> np.ndarray:
-        segments = np.full(self.num_rows, PADDING_SEGMENT, dtype=np.int64)
-        rows = self._piece_rows()
-        if self.arm == "full":
-            window = np.searchsorted(self.window_offsets, self.piece_offsets, side="right") - 1
-            dense, _ = _number_in_order(window)
-            segments[rows] = np.repeat(dense, self.piece_lengths)
-            return segments
-        segments[rows] = np.repeat(self.document_ids, self.piece_lengths)
-        if self.arm == "anchor":
-            later_copies = self.piece_offsets[~self._first_pieces & (self.prefix_lengths > 0)]
-            segments[later_copies] = self.num_documents + np.arange(len(later_copies))
-        return segments
+    def _piece_segments(self) -> np.ndarray:
+        """The segment of each piece's rows, but for later anchor copies under arm `anchor`."""
+        if self.arm != "full":
+            return self.document_ids
+        window = np.searchsorted(self.window_offsets, self.piece_offsets, side="right") - 1
+        return _number_in_order(window)[0]
+
+    def _padding_rows(self) -> np.ndarray:
+        """The first row of padding in each window that has some."""
+        piece_ends = np.append(self.piece_offsets + self.piece_lengths, 0)
+        last_piece = np.searchsorted(self.piece_offsets, self.window_offsets[1:]) - 1  # -1, the 0 appended: none
+        used = np.maximum(piece_ends[last_piece], self.window_offsets[:-1])
+        return used[used < self.window_offsets[1:]]
 
     def _targets(self) -> np.ndarray:
         targets = np.full(self.num_rows, -1, dtype=np.int64)

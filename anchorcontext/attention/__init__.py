@@ -1,6 +1,7 @@
 """Attention kernels: queries, keys, values and segments in, output and logsumexp out; and back."""
 
-from anchorcontext.attention.kernels import KERNELS, Kernel, check_kernel_name, choose_kernel
+from anchorcontext.attention.kernel import Kernel
+from anchorcontext.attention.kernels import KERNELS, check_kernel_name, choose_kernel
 from anchorcontext.attention.partials import accumulation_dtype, merge_partials
 from anchorcontext.attention.segments import Segments, single_segment
 from anchorcontext.attention.self_test import KernelMismatchError, run_self_test

@@ -20,6 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from anchorcontext.attention.kernel import Kernel
 from anchorcontext.attention.partials import accumulation_dtype, merge_partials
 from anchorcontext.attention.segments import Segments
 
@@ -27,10 +28,14 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
-class CpuKernel:
+class CpuKernel(Kernel):
     """Kernel `cpu`: CPU tensors, any float dtype; results in the accumulation dtype."""
 
     name = "cpu"
+
+    def refusal(self, device: torch.device) -> str | None:
+        """See `Kernel.refusal`."""
+        return None if device.type == "cpu" else "it is the CPU's"
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float

@@ -9,10 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from anchorcontext.attention.kernel import Kernel
 from anchorcontext.attention.segments import Segments
 
 
-class MathKernel:
+class MathKernel(Kernel):
     """Kernel `math`: any device, any float dtype, float64 inside and in its results."""
 
     name = "math"

@@ -24,8 +24,12 @@ def merge_partials(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tenso
         out, other_out: [T, H, D] in an accumulation dtype; 0 where a row has no keys.
         lse, other_lse: [T, H]; -inf where a row has no keys.
     """
-    merged_lse = torch.logaddexp(lse, other_lse)
-    reference = merged_lse.masked_fill(merged_lse == -torch.inf, 0.0)  # -inf - -inf would be NaN
-    weight = torch.exp(lse - reference)[..., None]
-    other_weight = torch.exp(other_lse - reference)[..., None]
-    return out * weight + other_out * other_weight, merged_lse
+    highest = torch.maximum(lse, other_lse)
+    highest = highest.masked_fill(highest == -torch.inf, 0.0)  # -inf - -inf would be NaN
+    # Not logaddexp: the last few elements of a tensor go another way through it and differ in the last bit,
+    # so that results would depend on how many heads are computed together.
+    share, other_share = torch.exp(lse - highest), torch.exp(other_lse - highest)
+    total = share + other_share
+    merged_lse = highest + torch.log(total)
+    total = total.masked_fill(total == 0.0, 1.0)
+    return out * (share / total)[..., None] + other_out * (other_share / total)[..., None], merged_lse

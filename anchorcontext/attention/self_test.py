@@ -42,9 +42,11 @@ def run_self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
     saved_out, saved_lse = expected_out.to(dtype), expected_lse.to(accumulation_dtype(dtype))
     saved = (grad_out, query, key, value, saved_out, saved_lse, segments, scale)
     names = ("output", "logsumexp", "gradient of query", "gradient of key", "gradient of value")
-    results = (out, lse, *kernel.backward(*saved))
-    expected = (expected_out, expected_lse, *KERNELS["math"].backward(*saved))
-    for what, result, reference in zip(names, results, expected, strict=True):
+    results, expected = [out, lse], [expected_out, expected_lse]
+    if kernel.has_backward(device):
+        results += kernel.backward(*saved)
+        expected += KERNELS["math"].backward(*saved)
+    for what, result, reference in zip(names, results, expected, strict=False):
         _compare(what, result, reference, kernel.name, device, dtype)
 
 

@@ -15,7 +15,15 @@ from omegaconf import MISSING
 from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import RANGES, field_problems
 from anchorcontext.config.files import index_problems, missing_path, model_problems, source_problems
-from anchorcontext.config.schema import EvaluateConfig, InspectConfig, PackConfig, ReportConfig, TrainConfig
+from anchorcontext.config.schema import (
+    ContextParallelConfig,
+    EvaluateConfig,
+    InspectConfig,
+    PackConfig,
+    ReportConfig,
+    SimulateConfig,
+    TrainConfig,
+)
 from anchorcontext.machine import uses_gpu
 from data_prep.read import FORMATS
 
@@ -39,6 +47,8 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
             found += _train_problems(config, world_size, has_gpu)
         case EvaluateConfig():
             found += _evaluate_problems(config, world_size)
+        case SimulateConfig():
+            found += _simulate_problems(config)
         case ReportConfig():
             found += _report_problems(config)
         case _:
@@ -66,9 +76,13 @@ def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], 
         yield from missing_path("model.tokenizer", config.model.tokenizer, "give a tokenizer's folder, or a hub name")
     yield from index_problems(config.data)
     yield from _rank_problems(config.context_parallel.size, world_size)
+    yield from _policy_problems(config.context_parallel)
     yield from _batch_problems(config, world_size)
     yield from _deepspeed_problems(config, has_gpu)
     yield from _optim_problems(config)
+    if config.training.keep_attention and not config.training.gradient_checkpointing:
+        fix = "keeps nothing where nothing is recomputed: training.gradient_checkpointing=true, or leave it out"
+        yield Problem("training.keep_attention", True, fix)
     if config.run.resume not in ("auto", "never"):
         fix = "no checkpoint there: give auto, never, or the path of a checkpoint folder"
         if not Path(config.run.resume).expanduser().is_dir():
@@ -81,6 +95,12 @@ def _rank_problems(size: int, world_size: int) -> Iterator[Problem]:
         ranks = f"{world_size} rank" if world_size == 1 else f"{world_size} ranks"
         fix = f"must divide the {ranks} of this job: choose {' or '.join(fits)}, or start a multiple of {size} ranks"
         yield Problem("context_parallel.size", size, fix)
+
+
+def _policy_problems(options: ContextParallelConfig) -> Iterator[Problem]:
+    if options.exchange in ("ulysses", "ring_flash_attn") and options.policy not in ("auto", "contiguous"):
+        fix = f"context_parallel.exchange={options.exchange} needs contiguous (or auto)"
+        yield Problem("context_parallel.policy", options.policy, fix)
 
 
 def _batch_problems(config: TrainConfig, world_size: int) -> Iterator[Problem]:
@@ -132,9 +152,24 @@ def _evaluate_problems(config: EvaluateConfig, world_size: int) -> Iterator[Prob
         yield from model_problems(f"models.{name}", path)
     yield from index_problems(config.data)
     yield from _rank_problems(config.context_parallel.size, world_size)
+    yield from _policy_problems(config.context_parallel)
     buckets = config.buckets
     if any(edge < 1 for edge in buckets) or sorted(set(buckets)) != buckets:
         yield Problem("buckets", buckets, "must be upper edges that grow, from 1 on, such as [1024,4096,16384]")
+
+
+def _simulate_problems(config: SimulateConfig) -> Iterator[Problem]:
+    if config.data.index != MISSING:
+        yield from index_problems(config.data)
+    elif not config.mixes:
+        yield Problem("mixes", "[]", "nothing to simulate: name mixes, such as [web,8K], or give data.index=FOLDER")
+    for key in ("ranks", "policies", "exchanges"):
+        if not getattr(config, key):
+            yield Problem(key, "[]", "nothing to simulate: give at least one")
+    if config.windows == 0 and config.mixes:
+        yield Problem("windows", 0, "give at least 1; all of data.index with 'mixes=[]'")
+    if any(ranks < 1 for ranks in config.ranks):
+        yield Problem("ranks", config.ranks, "a window is shared by at least 1 rank")
 
 
 def _report_problems(config: ReportConfig) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
-from anchorcontext.config.schema import EvaluateConfig, InspectConfig, TrainConfig
+from anchorcontext.config.schema import EvaluateConfig, InspectConfig, SimulateConfig, TrainConfig
 
 GROUPS = ("model", "data", "attention", "rope", "context_parallel", "deepspeed", "optim", "logger", "experiment")
 
@@ -23,8 +23,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "attention.arm": ("full", "document", "document_reset", "anchor"),
     "attention.kernel": ("auto", "math", "cpu"),
     "rope.compute": ("float32", "bf16"),
-    "context_parallel.exchange": ("gather",),
-    "context_parallel.policy": ("auto", "contiguous", "zigzag"),
+    "context_parallel.exchange": ("gather", "ring", "ulysses", "ring_flash_attn"),
+    "context_parallel.policy": ("auto", "contiguous", "chunks", "hybrid", "zigzag"),
     "deepspeed.offload_optimizer": ("none", "cpu"),
     "deepspeed.offload_parameters": ("none", "cpu"),
     "optim.schedule": ("constant", "linear", "cosine"),
@@ -35,10 +35,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The words each of these fields takes."""
 
+LISTS: dict[str, tuple[str, ...]] = {
+    "mixes": ("web", "long", "8K", "one_document"),
+    "policies": CHOICES["context_parallel.policy"],
+    "exchanges": CHOICES["context_parallel.exchange"],
+}
+"""The words each of these lists takes."""
+
 NOT_NEEDED: dict[type, frozenset[str]] = {
     TrainConfig: frozenset({"data.store", "data.tokenizer"}),
     EvaluateConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
     InspectConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
+    SimulateConfig: frozenset({"data.index", "data.store", "data.tokenizer", "data.window_tokens"}),
 }
 """Mandatory fields of a shared group that a command does not read."""
 
@@ -70,6 +78,14 @@ RANGES: dict[str, Range] = {
     "data.seed": Range(0),
     "rope.base": Range(1, open_low=True),
     "context_parallel.size": Range(1),
+    "context_parallel.max_gathered_rows": Range(0),
+    "context_parallel.costs.flops_per_second": Range(0, open_low=True),
+    "context_parallel.costs.bytes_per_second": Range(0, open_low=True),
+    "context_parallel.costs.query_heads": Range(1),
+    "context_parallel.costs.key_heads": Range(1),
+    "context_parallel.costs.head_dim": Range(1),
+    "context_parallel.costs.bytes_per_element": Range(1),
+    "context_parallel.head_groups": Range(1),
     "deepspeed.zero_stage": Range(0, 3),
     "optim.lr": Range(0, open_low=True),
     "optim.eps": Range(0, open_low=True),
@@ -89,6 +105,7 @@ RANGES: dict[str, Range] = {
     "boundary_tokens": Range(0),
     "max_pieces": Range(0),
     "windows": Range(0),
+    "window_tokens": Range(1),
     "loss_chunk_rows": Range(1),
 }
 """The numbers each of these fields takes."""
@@ -118,6 +135,8 @@ def field_problems(config: Any) -> Iterator[Problem]:
                 yield Problem(key, MISSING, _how_to_give(key))
         elif key in CHOICES and value not in CHOICES[key]:
             yield Problem(key, value, f"choose one of {', '.join(CHOICES[key])}")
+        elif key in LISTS and (unknown := [word for word in value if word not in LISTS[key]]):
+            yield Problem(key, unknown[0], f"choose of {', '.join(LISTS[key])}")
         elif key in RANGES and value is not None and not RANGES[key].admits(value):
             yield Problem(key, value, f"must be {RANGES[key]}")
 

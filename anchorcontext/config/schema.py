@@ -83,6 +83,24 @@ class RopeConfig:
 
 
 @dataclass
+class CostsConfig:
+    """What planning goes by: speeds of one rank, of which only the ratio matters, and shapes.
+
+    Shapes that are null are the model's (in `simulate`: Llama-3-8B's in BF16).
+    """
+
+    flops_per_second: float = 500e12
+    """What the attention kernel reaches on one rank's device, not the data sheet's figure."""
+    bytes_per_second: float = 300e9
+    """What one rank receives from the others while all of them receive."""
+    query_heads: int | None = None
+    key_heads: int | None = None
+    head_dim: int | None = None
+    bytes_per_element: int | None = None
+    """Of keys and values on their way: 2 in bf16, 4 in float32."""
+
+
+@dataclass
 class ContextParallelConfig:
     """Ranks that share a window (group `context_parallel`)."""
 
@@ -91,7 +109,16 @@ class ContextParallelConfig:
     exchange: str = "gather"
     """How keys and values move between them."""
     policy: str = "auto"
-    """Which rank holds which rows: `contiguous`, `zigzag`, or `auto` for the cheapest."""
+    """Which rank holds which rows: `contiguous`, `chunks`, `hybrid`, `zigzag`, or `auto` for the cheapest."""
+    max_gathered_rows: int | None = None
+    """The most key and value rows that a rank may hold of other ranks at one time; plans beyond are
+    not taken, and a window that has no other is refused. Null: no cap."""
+    costs: CostsConfig = field(default_factory=CostsConfig)
+    head_groups: int | None = None
+    """Groups of key heads computed one after the other, each while the next one's rows travel; must
+    divide the key heads. Null: 1 on a CPU and for `ring`, else up to 4. Same result for any number."""
+    check_plans: bool = False
+    """Compare the ranks' context plans before every step: for debugging."""
 
 
 @dataclass
@@ -145,6 +172,11 @@ class TrainingConfig:
     precision: str = "bf16"
     """`bf16` (float32 master weights, accumulation and reduction) or `float32`."""
     gradient_checkpointing: bool = True
+    """Recompute each layer's activations in the backward pass instead of keeping them."""
+    keep_attention: bool = False
+    """Keep each layer's attention output and logsumexp, so that recomputing a layer repeats no
+    attention and no exchange; needs gradient_checkpointing. Costs as much memory as the layer inputs
+    that are kept anyway, for models whose heads together are as wide as the model."""
     loss_chunk_rows: int = 1024
     """Rows whose logits exist at one time."""
     seed: int = 0
@@ -234,6 +266,31 @@ class EvaluateConfig:
 
 
 @dataclass
+class SimulateConfig:
+    """Config of `anchorcontext simulate`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """`data.index`, if given, is simulated as the mix `index`."""
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
+    """Of it, `costs`, `head_groups` and `max_gathered_rows`; the rest is what is simulated."""
+    split: str = "train"
+    """Of `data.index`."""
+    mixes: list[str] = field(default_factory=list)
+    """Of `web`, `long`, `8K` and `one_document`."""
+    window_tokens: int = 131072
+    """Rows of a window of these mixes."""
+    windows: int = 10
+    """Windows of each mix, drawn by their number; or the first of `data.index`."""
+    ranks: list[int] = field(default_factory=list)
+    """Ranks that share a window, each simulated."""
+    policies: list[str] = field(default_factory=list)
+    exchanges: list[str] = field(default_factory=list)
+    output: str = MISSING
+    """Folder for the CSV, the JSON and the plot."""
+
+
+@dataclass
 class ReportConfig:
     """Config of `anchorcontext report`."""
 
@@ -255,5 +312,6 @@ SCHEMAS: dict[str, Any] = {
     "inspect": InspectConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
+    "simulate": SimulateConfig,
     "report": ReportConfig,
 }

@@ -4,19 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from anchorcontext.attention import Segments, check_kernel_name
+from anchorcontext.attention import Kernel, Segments, check_kernel_name
+from anchorcontext.context_parallel.executor import StagedAttention
+from anchorcontext.context_parallel.ring_flash_attn import PackageAttention
 from anchorcontext.context_parallel.stages import Stage
+from anchorcontext.context_parallel.ulysses import HeadAttention
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from anchorcontext.context_parallel.plan import ContextPlan
+
+
+class SharedAttention(Protocol):
+    """How one rank takes part in the attention of a window: an exchange around a kernel.
+
+    Shapes: Tl own rows, Hq query heads, Hkv key heads, D head size. All ranks call both methods, in
+    the same order.
+    """
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, scale: float) -> tuple[Tensor, Tensor]:
+        """Output [Tl, Hq, D] in the dtype of `query`, and logsumexp [Tl, Hq] in its accumulation dtype."""
+        ...
+
+    def backward(
+        self,
+        grad_out: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        kernel: Kernel,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of `query`, `key` and `value`, in their shapes and dtypes."""
+        ...
 
 
 class AttentionContext:
@@ -25,8 +55,14 @@ class AttentionContext:
     Holds no state of a forward pass: any number of micro-batches may be in flight.
     """
 
-    def __init__(self, plan: ContextPlan, group: ProcessGroup | None, *, kernel: str) -> None:
+    def __init__(
+        self, plan: ContextPlan, group: ProcessGroup | None, *, kernel: str, head_groups: int | None = None
+    ) -> None:
         check_kernel_name(kernel)
+        if head_groups is not None and head_groups < 1:
+            raise ValueError(f"head_groups={head_groups}: heads are computed in at least 1 group")
+        if head_groups not in (None, 1) and plan.exchange == "ulysses":
+            raise ValueError("exchange='ulysses' moves heads, not groups of them: leave head_groups out")
         size = 1 if group is None else dist.get_world_size(group)
         if size != plan.ranks:
             what = "no process group (one rank)" if group is None else f"a process group of {size} ranks"
@@ -35,18 +71,28 @@ class AttentionContext:
         self.group = group
         self.rank = 0 if group is None else dist.get_rank(group)
         self.kernel = kernel
-        self._stages: dict[torch.device, tuple[DeviceStage, ...]] = {}
+        self.head_groups = head_groups
+        self._attention: dict[torch.device, SharedAttention] = {}
 
     @cached_property
     def rows(self) -> Tensor:
         """Window rows in the order this rank holds them, int64 [T_local], -1 for padding."""
         return self.plan.row_order(self.rank)
 
-    def stages_on(self, device: torch.device) -> tuple[DeviceStage, ...]:
-        """The plan's stages of this rank, their indices on `device`."""
-        if device not in self._stages:
-            self._stages[device] = tuple(DeviceStage.of(stage, device) for stage in self.plan.stages(self.rank))
-        return self._stages[device]
+    def attention_on(self, device: torch.device) -> SharedAttention:
+        """This rank's part in the plan, its indices on `device`."""
+        if device not in self._attention:
+            self._attention[device] = self._make_attention(device)
+        return self._attention[device]
+
+    def _make_attention(self, device: torch.device) -> SharedAttention:
+        plan, group = self.plan, self.group
+        stages = tuple(DeviceStage.of(stage, device) for stage in plan.stages(self.rank))
+        if group is None or plan.exchange in ("gather", "ring"):
+            return StagedAttention(stages, group, self.head_groups, point_to_point=plan.exchange == "ring")
+        if plan.exchange == "ulysses":
+            return HeadAttention(StagedAttention(stages), group, plan.num_rows)
+        return PackageAttention(plan, group, self.rank, device, self.head_groups)
 
     def check_agreement(self) -> None:
         """Compare the plan across the group's ranks; every rank must call it.
@@ -73,7 +119,7 @@ class AttentionContext:
                 "an AttentionContext bound to a process group cannot be pickled: load plans in the data "
                 "loader's workers, and bind them in the process that computes (or use num_workers=0)"
             )
-        return {**self.__dict__, "_stages": {}}
+        return {**self.__dict__, "_attention": {}}
 
     def __repr__(self) -> str:
         return f"AttentionContext({self.plan!r}, rank={self.rank}, kernel={self.kernel!r})"
@@ -89,17 +135,25 @@ class DeviceStage:
     exchanges: bool
     key_rows: Tensor | None
     segments: Segments
+    uses_own: bool = True
+    query_rows: Tensor | None = None
+    peers: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, stage: Stage, device: torch.device) -> DeviceStage:
-        key_rows = None if stage.key_rows is None else torch.from_numpy(stage.key_rows).to(device)
+        def placed(rows: np.ndarray) -> Tensor:
+            return torch.from_numpy(rows).to(device)
+
         return cls(
-            send_rows=torch.from_numpy(stage.send_rows).to(device),
+            send_rows=placed(stage.send_rows),
             send_counts=stage.send_counts,
             receive_counts=stage.receive_counts,
             exchanges=stage.exchanges,
-            key_rows=key_rows,
+            key_rows=None if stage.key_rows is None else placed(stage.key_rows),
             segments=stage.segments,
+            uses_own=stage.uses_own,
+            query_rows=None if stage.query_rows is None else placed(stage.query_rows),
+            peers=stage.peers,
         )
 
     @classmethod

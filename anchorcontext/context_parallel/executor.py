@@ -1,66 +1,173 @@
 """Runs a plan's stages through a kernel, forward and backward.
 
-Partial results of several stages are merged by logsumexp in the accumulation dtype and rounded
-once. The backward repeats the exchange rather than keep what it brought.
+One stage (`gather`) or several (`ring`), for all key heads at once or for groups of them in turn:
+each pair of a head group and a stage is a step, and the next step's rows travel while one is
+computed. Partial results of several stages are merged by logsumexp in the accumulation dtype and
+rounded once. The backward repeats the exchange rather than keep what it brought.
+
+Shapes: Tl own rows, Hq query heads, Hkv key heads, D head size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from anchorcontext.attention import Kernel, accumulation_dtype, merge_partials
-from anchorcontext.context_parallel.exchange import gather_keys, return_gradients
+from anchorcontext.context_parallel.exchange import GradientReturn, KeyTransfer, connect
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from anchorcontext.context_parallel.context import DeviceStage
 
+_GPU_HEAD_GROUPS = 4
+"""Head groups by default where transfers and kernels really run side by side."""
 
-def run_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    stages: Sequence[DeviceStage],
-    group: ProcessGroup | None,
-    kernel: Kernel,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Output [Tl, Hq, D] in the dtype of `query`, and logsumexp [Tl, Hq] in its accumulation dtype."""
-    result: tuple[Tensor, Tensor] | None = None
-    for stage in stages:
-        keys, values = gather_keys(key, value, stage, group)
-        partial = kernel.forward(query, keys, values, stage.segments, scale)
-        result = partial if result is None else merge_partials(*result, *partial)
-    assert result is not None
-    out, lse = result
-    return out.to(query.dtype), lse.to(accumulation_dtype(query.dtype))
+Item = TypeVar("Item")
 
 
-def run_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    stages: Sequence[DeviceStage],
-    group: ProcessGroup | None,
-    kernel: Kernel,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `query`, `key` and `value`, in their shapes and dtypes."""
-    totals: list[Tensor] | None = None
-    for stage in stages:
-        keys, values = gather_keys(key, value, stage, group)
-        grad_query, grad_keys, grad_values = kernel.backward(
-            grad_out, query, keys, values, out, lse, stage.segments, scale
+class _Step(NamedTuple):
+    """A stage for a group of heads."""
+
+    stage: DeviceStage
+    key_heads: slice
+    query_heads: slice
+
+
+@dataclass(frozen=True, eq=False)
+class StagedAttention:
+    """Attention by moving keys and values to the queries that see them.
+
+    Attributes:
+        stages: of this rank; the first one gives every own row its result.
+        group: the ranks of the plan; None for one.
+        head_groups: groups of key heads, one after the other. None: as many as pay.
+        point_to_point: whether any rank's stages have peers.
+    """
+
+    stages: Sequence[DeviceStage]
+    group: ProcessGroup | None = None
+    head_groups: int | None = None
+    point_to_point: bool = False
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, scale: float) -> tuple[Tensor, Tensor]:
+        """Output [Tl, Hq, D] in the dtype of `query`, and logsumexp [Tl, Hq] in its accumulation dtype."""
+        steps = self._steps(query, key)
+        results: list[tuple[Tensor, Tensor]] = []
+        for step, transfer in zip(steps, self._transfers(steps, key, value), strict=True):
+            keys, values = transfer.wait()
+            queries, rows = query[:, step.query_heads], step.stage.query_rows
+            if rows is None:
+                results.append(kernel.forward(queries, keys, values, step.stage.segments, scale))
+            elif len(rows):
+                out, lse = results[-1]
+                partial = kernel.forward(queries.index_select(0, rows), keys, values, step.stage.segments, scale)
+                merged = merge_partials(out.index_select(0, rows), lse.index_select(0, rows), *partial)
+                results[-1] = (out.index_copy_(0, rows, merged[0]), lse.index_copy_(0, rows, merged[1]))
+        out, lse = (_joined(list(parts)) for parts in zip(*results, strict=True))
+        return out.to(query.dtype), lse.to(accumulation_dtype(query.dtype))
+
+    def backward(
+        self,
+        grad_out: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        kernel: Kernel,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of `query`, `key` and `value`, in their shapes and dtypes."""
+        steps = self._steps(query, key)
+        wide = accumulation_dtype(query.dtype)
+        grad_query = query.new_zeros(query.shape, dtype=wide)
+        total = key.new_zeros(len(key), 2, *key.shape[1:], dtype=wide)  # gradients of key and value
+        returning: tuple[GradientReturn, Tensor] | None = None
+        for step, transfer in zip(steps, self._transfers(steps, key, value), strict=True):
+            keys, values = transfer.wait()
+            rows = step.stage.query_rows
+            grad_keys, grad_values = keys, values  # of no rows, where no query of this rank sees any
+            if rows is None or len(rows):
+                grad_rows, queries, outs, lses = (
+                    _taken(tensor[:, step.query_heads], rows) for tensor in (grad_out, query, out, lse)
+                )
+                grad, grad_keys, grad_values = kernel.backward(
+                    grad_rows, queries, keys, values, outs, lses, step.stage.segments, scale
+                )
+                _add_rows(grad_query[:, step.query_heads], rows, grad)
+            sent = GradientReturn(grad_keys, grad_values, len(key), key.dtype, step.stage, self.group)
+            if returning is not None:
+                returning[0].add_to(returning[1])
+            returning = (sent, total[:, :, step.key_heads])
+        assert returning is not None
+        returning[0].add_to(returning[1])
+        return grad_query.to(query.dtype), total[:, 0].to(key.dtype), total[:, 1].to(value.dtype)
+
+    def _steps(self, query: Tensor, key: Tensor) -> list[_Step]:
+        groups = self._number_of_groups(key)
+        query_heads, key_heads = query.shape[1] // groups, key.shape[1] // groups
+        return [
+            _Step(
+                stage,
+                slice(number * key_heads, (number + 1) * key_heads),
+                slice(number * query_heads, (number + 1) * query_heads),
+            )
+            for number in range(groups)
+            for stage in self.stages
+        ]
+
+    def _number_of_groups(self, key: Tensor) -> int:
+        """Groups of key heads; one where there is nothing to overlap."""
+        key_heads = key.shape[1]
+        if self.head_groups is not None and key_heads % self.head_groups:
+            fits = [str(count) for count in range(1, key_heads + 1) if key_heads % count == 0]
+            raise ValueError(
+                f"head_groups={self.head_groups} does not divide the {key_heads} key heads: choose {', '.join(fits)}"
+            )
+        if not any(stage.exchanges for stage in self.stages):
+            return 1
+        if self.head_groups is not None:
+            return self.head_groups
+        overlapped = len(self.stages) > 1 or key.device.type == "cpu"
+        return 1 if overlapped else math.gcd(_GPU_HEAD_GROUPS, key_heads)
+
+    def _transfers(self, steps: Sequence[_Step], key: Tensor, value: Tensor) -> Iterator[KeyTransfer]:
+        """The transfer of each step, the next one already under way."""
+        if self.group is not None and self.point_to_point:
+            connect(self.group, key.device)
+        return _one_ahead(
+            KeyTransfer(key[:, step.key_heads], value[:, step.key_heads], step.stage, self.group) for step in steps
         )
-        grads = [grad_query, *return_gradients(grad_keys, grad_values, len(key), key.dtype, stage, group)]
-        totals = grads if totals is None else [total + grad for total, grad in zip(totals, grads, strict=True)]
-    assert totals is not None
-    grad_query, grad_key, grad_value = (total.to(query.dtype) for total in totals)
-    return grad_query, grad_key, grad_value
+
+
+def _one_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """The same items, each made before the one ahead of it is handed out."""
+    iterator = iter(items)
+    current = next(iterator)
+    for following in iterator:
+        yield current
+        current = following
+    yield current
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Head groups side by side."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _taken(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    return tensor if rows is None else tensor.index_select(0, rows)
+
+
+def _add_rows(total: Tensor, rows: Tensor | None, values: Tensor) -> None:
+    if rows is None:
+        total += values
+    else:
+        total.index_copy_(0, rows, total.index_select(0, rows) + values.to(total.dtype))  # no two are equal

@@ -5,18 +5,15 @@ Shapes: Tl rows of this rank, Hq query heads, Hkv key heads, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from anchorcontext.attention import Kernel, choose_kernel, run_self_test, single_segment
-from anchorcontext.context_parallel.context import AttentionContext, DeviceStage
-from anchorcontext.context_parallel.executor import run_backward, run_forward
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from anchorcontext.context_parallel.context import AttentionContext, DeviceStage, SharedAttention
+from anchorcontext.context_parallel.executor import StagedAttention
+from anchorcontext.context_parallel.keep import kept_or_computed
 
 
 def packed_attention(
@@ -58,7 +55,7 @@ def packed_attention(
             f"query has {len(query)} and key {len(key)} rows, but the plan gives this rank {rows}: "
             "take them by context.rows"
         )
-    out, lse = _attend(query, key, value, context.stages_on(value.device), context.group, context.kernel, scale)
+    out, lse = _attend(query, key, value, context.attention_on(value.device), context.kernel, scale)
     return (out, lse) if return_lse else out
 
 
@@ -77,23 +74,22 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float 
     if len(key) < len(query):
         raise ValueError(f"{len(query)} queries are not the last rows of {len(key)} keys")
     stage = DeviceStage.local(single_segment(len(query), len(key)))
-    return _attend(query, key, value, (stage,), None, "auto", scale)[0]
+    return _attend(query, key, value, StagedAttention((stage,)), "auto", scale)[0]
 
 
 def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    stages: Sequence[DeviceStage],
-    group: ProcessGroup | None,
-    kernel_name: str,
-    scale: float | None,
+    query: Tensor, key: Tensor, value: Tensor, attention: SharedAttention, kernel_name: str, scale: float | None
 ) -> tuple[Tensor, Tensor]:
     kernel = choose_kernel(kernel_name, value.device)
     run_self_test(kernel.name, value.device, value.dtype)
+    differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    if differentiated and not kernel.has_backward(value.device):
+        raise ValueError(
+            f"kernel={kernel.name!r} has no backward on device {value.device.type!r}: choose kernel='auto' to train"
+        )
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     query, key = query.to(value.dtype), key.to(value.dtype)
-    return _Attention.apply(query, key, value, stages, group, kernel, scale)
+    return _Attention.apply(query, key, value, attention, kernel, scale)
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -111,23 +107,16 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        stages: Sequence[DeviceStage],
-        group: ProcessGroup | None,
-        kernel: Kernel,
-        scale: float,
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, attention: SharedAttention, kernel: Kernel, scale: float
     ) -> tuple[Tensor, Tensor]:
-        out, lse = run_forward(query, key, value, stages, group, kernel, scale)
+        out, lse = kept_or_computed(lambda: attention.forward(query, key, value, kernel, scale))
         ctx.save_for_backward(query, key, value, out, lse)
-        ctx.arguments = (stages, group, kernel, scale)
+        ctx.attention, ctx.kernel, ctx.scale = attention, kernel, scale
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_out: Tensor, _grad_lse: Tensor) -> tuple[Any, ...]:
-        grads = run_backward(grad_out, *ctx.saved_tensors, *ctx.arguments)
-        return (*grads, None, None, None, None)
+        grads = ctx.attention.backward(grad_out, *ctx.saved_tensors, ctx.kernel, ctx.scale)
+        return (*grads, None, None, None)

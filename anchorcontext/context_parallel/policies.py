@@ -5,11 +5,16 @@ Each gives every rank ceil(rows / ranks) rows, or fewer on some, whatever the le
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from anchorcontext.context_parallel.balance import chunks, hybrid
 from anchorcontext.context_parallel.rows import SegmentedRows, Shares, merged
+
+_MAX_RANGES_TRIED = 100_000
 
 
 def contiguous(window: SegmentedRows, ranks: int) -> Shares:
@@ -48,5 +53,22 @@ def zigzag(window: SegmentedRows, ranks: int) -> Shares:
     return Shares.cut(window, starts, owner[held])
 
 
-POLICIES: dict[str, Callable[[SegmentedRows, int], Shares]] = {"contiguous": contiguous, "zigzag": zigzag}
-"""Policies by name; `auto` is the cheapest of them by the cost model."""
+Policy = Callable[[SegmentedRows, int], Shares]
+
+_hybrid_over_all = partial(hybrid, long=0.25, spread=math.inf)
+
+POLICIES: dict[str, tuple[Policy, ...]] = {
+    "contiguous": (contiguous,),
+    "chunks": tuple(partial(chunks, long=long) for long in (0.5, 0.3, 0.4)),
+    "hybrid": (partial(hybrid, long=0.25, spread=2.0), partial(hybrid, long=0.5, spread=3.0), _hybrid_over_all),
+    "zigzag": (zigzag,),
+}
+"""Policies by name, each with its settings, in the order in which they are tried."""
+
+
+def auto_settings(window: SegmentedRows, ranks: int) -> list[tuple[str, Policy]]:
+    """What policy `auto` tries: all, but where they would cut a long window into crumbs."""
+    settings = [(name, share) for name, shares in POLICIES.items() for share in shares]
+    if len(window.segment_offsets) * ranks > _MAX_RANGES_TRIED:
+        return [(name, share) for name, share in settings if share not in (zigzag, _hybrid_over_all)]
+    return settings

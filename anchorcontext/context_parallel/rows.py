@@ -33,9 +33,7 @@ class SegmentedRows:
 
     @classmethod
     def of(cls, layout: WindowLayout) -> SegmentedRows:
-        segment_of_row = layout.segment_ids.numpy()
-        rows = np.flatnonzero(np.diff(segment_of_row, prepend=np.int64(-2)))
-        segments = segment_of_row[rows]
+        rows, segments = layout.segment_runs
         lengths = np.diff(rows, append=layout.num_rows)
         order = np.argsort(np.where(segments == PADDING_SEGMENT, np.iinfo(np.int64).max, segments), kind="stable")
         rows, lengths, segments = rows[order], lengths[order], segments[order]

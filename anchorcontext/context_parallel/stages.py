@@ -1,7 +1,8 @@
 """What one rank does in one step of attention: rows out, rows in, segments over them.
 
 An exchange is a sequence of stages. `gather` is one: all needed rows arrive, and each run of queries
-then has its document's earlier keys in order.
+then has its document's earlier keys in order. `ring` is up to one a rank: first the rank's own rows,
+then what each other rank holds, one rank at a time, whose results are merged.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from anchorcontext.context_parallel.rows import Shares, expand_ranges
 class Stage:
     """One step of one rank.
 
-    Keys come from a buffer of the rank's own rows (all of them, in the order it holds them), then
-    the received rows (by sending rank, then by place).
+    Keys come from a buffer: where `uses_own`, the rank's own rows (all of them, in the order it
+    holds them), then the received rows (by sending rank, then by place).
     """
 
     send_rows: np.ndarray
@@ -29,11 +30,16 @@ class Stage:
     receive_counts: list[int]
     """How many come from each rank."""
     exchanges: bool
-    """Whether any rank sends: then all ranks take part, else none."""
+    """Whether there is an exchange to take part in. Without `peers` all ranks do, or none."""
     key_rows: np.ndarray | None
     """Rows of the buffer in the order that `segments` counts keys, each at most once. int64.
-    None: the rank's own rows as they are."""
+    None: the buffer as it is."""
     segments: Segments
+    uses_own: bool = True
+    query_rows: np.ndarray | None = None
+    """Own rows that see a key of this stage, as `segments` counts queries. int64. None: all own rows."""
+    peers: tuple[int, int] | None = None
+    """Point to point: the one rank to send to, and the one to receive from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +100,92 @@ def gather_stage(
         exchanges=_rows_in_all(reach, segment_offsets) > int(shares.of_segments().lengths.sum()),
         key_rows=key_rows,
         segments=Segments(query_starts, queries.lengths, key_starts, queries.ends - offsets),
+    )
+
+
+def ring_stages(
+    shares: Shares,
+    reach: KeyReach,
+    segment_offsets: np.ndarray,
+    rank: int,
+    num_ranks: int,
+    distances: list[int],
+) -> tuple[Stage, ...]:
+    """The stages of exchange `ring` on `rank`: its own rows, then those of rank - d for each distance d.
+
+    Every rank has a stage for every distance, if only an idle one: rows then leave in the same order
+    everywhere, and meet who waits for them. Further arguments as `gather_stage`.
+    """
+    held = shares.of_rank(rank)
+    local_starts = np.cumsum(held.lengths) - held.lengths
+    is_query = held.segments >= 0
+    queries, query_starts = held.take(is_query), local_starts[is_query]
+    send_rows, send_counts = _rows_to_send(queries, query_starts, reach, rank, num_ranks)
+    send_ends = np.cumsum(send_counts)
+    received = _received(shares.of_segments(), reach.of_rank(rank), rank)
+    sender_bounds = np.searchsorted(received.ranks, np.arange(num_ranks + 1))
+    offsets = segment_offsets[queries.segments]
+    stages = [_own_stage(queries, query_starts, offsets, num_ranks)]
+    for distance in distances:
+        to, sender = (rank + distance) % num_ranks, (rank - distance) % num_ranks
+        keys = received.take(np.arange(sender_bounds[sender], sender_bounds[sender + 1]))
+        rows = send_rows[send_ends[to] - send_counts[to] : send_ends[to]]
+        stages.append(_peer_stage(queries, query_starts, offsets, keys, rows, (to, sender), num_ranks))
+    return tuple(stages)
+
+
+def _own_stage(queries: Shares, query_starts: np.ndarray, offsets: np.ndarray, num_ranks: int) -> Stage:
+    """Causal attention of a rank's queries over its own rows."""
+    by_place = np.argsort(queries.starts)
+    keys, buffer_starts = queries.take(by_place), query_starts[by_place]
+    numbers = np.cumsum(keys.lengths) - keys.lengths
+    first = np.searchsorted(keys.starts, offsets)  # each query range's first key range, and its own
+    own = np.searchsorted(keys.starts, queries.starts)
+    earlier = numbers[own] - numbers[first]
+    key_rows, key_starts = None, buffer_starts[first]
+    if not np.array_equal(query_starts - key_starts, earlier):  # a segment's rows are no neighbours here
+        key_rows, key_starts = expand_ranges(buffer_starts, keys.lengths), numbers[first]
+    return Stage(
+        send_rows=np.empty(0, dtype=np.int64),
+        send_counts=[0] * num_ranks,
+        receive_counts=[0] * num_ranks,
+        exchanges=False,
+        key_rows=key_rows,
+        segments=Segments(query_starts, queries.lengths, key_starts, earlier + queries.lengths),
+    )
+
+
+def _peer_stage(
+    queries: Shares,
+    query_starts: np.ndarray,
+    offsets: np.ndarray,
+    keys: Shares,
+    send_rows: np.ndarray,
+    peers: tuple[int, int],
+    num_ranks: int,
+) -> Stage:
+    """Attention of a rank's queries over what another rank holds.
+
+    Ranges of two ranks never overlap, so a query sees all or nothing of a range.
+    """
+    numbers = np.concatenate(([0], np.cumsum(keys.lengths)))
+    key_starts = numbers[np.searchsorted(keys.starts, offsets)]
+    key_lengths = numbers[np.searchsorted(keys.starts, queries.starts)] - key_starts
+    seeing = key_lengths > 0
+    lengths = queries.lengths[seeing]
+    to, sender = peers
+    send_counts, receive_counts = [0] * num_ranks, [0] * num_ranks
+    send_counts[to], receive_counts[sender] = len(send_rows), int(numbers[-1])
+    return Stage(
+        send_rows=send_rows,
+        send_counts=send_counts,
+        receive_counts=receive_counts,
+        exchanges=True,
+        key_rows=None,
+        segments=Segments(np.cumsum(lengths) - lengths, lengths, key_starts[seeing], key_lengths[seeing], causal=False),
+        uses_own=False,
+        query_rows=expand_ranges(query_starts[seeing], lengths),
+        peers=peers,
     )
 
 

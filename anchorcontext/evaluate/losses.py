@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from anchorcontext.config.schema import EvaluateConfig
-from anchorcontext.context_parallel import plan_context, take_rows
+from anchorcontext.context_parallel import take_rows
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.layout import IGNORED_LABEL
 from anchorcontext.models.loss import token_losses
+from anchorcontext.models.planning import cost_model, plan_window
 from anchorcontext.train.ranks import Ranks
 
 
@@ -54,8 +55,8 @@ def _losses_of(
     window = windows[number]
     layout = window.layout(config.attention.arm)
     options = config.context_parallel
-    plan = plan_context(layout, options.size, exchange=options.exchange, policy=options.policy)
-    context = plan.bind(ranks.context_group, kernel=config.attention.kernel)
+    plan = plan_window(layout, options, cost_model(options, model.config, model.dtype.itemsize))
+    context = plan.bind(ranks.context_group, kernel=config.attention.kernel, head_groups=options.head_groups)
     labels = take_rows(layout.shift_labels(window.input_ids, window.loss_mask), context.rows, IGNORED_LABEL)
     losses = token_losses(
         model,

@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
+from anchorcontext.context_parallel import keep_attention as kept_attention
 from anchorcontext.models.attention_interface import register
 from anchorcontext.models.matmul import use_fast_linears
 from anchorcontext.rope import replace_rotary, set_rope
@@ -65,9 +66,15 @@ def read_config(path: str) -> PretrainedConfig:
         raise _unreadable(path, error) from error
 
 
-def checkpoint_layers(model: PreTrainedModel) -> None:
-    """Recompute each layer's activations in the backward pass instead of keeping them."""
-    options = {"use_reentrant": False}
+def checkpoint_layers(model: PreTrainedModel, *, keep_attention: bool = False) -> None:
+    """Recompute each layer's activations in the backward pass instead of keeping them.
+
+    Args:
+        keep_attention: but keep each layer's attention output and logsumexp.
+    """
+    options: dict[str, Any] = {"use_reentrant": False}
+    if keep_attention:
+        options["context_fn"] = kept_attention
     if hasattr(model, "activation_checkpointing_enable"):  # its name since transformers 5.24
         model.activation_checkpointing_enable(options)
     else:

@@ -6,6 +6,7 @@ Functions take figures as numbers and return a `Figure`; `save` writes it.
 from anchorcontext.plots.mask import draw_mask
 from anchorcontext.plots.packing import draw_document_lengths
 from anchorcontext.plots.positions import PositionLoss, draw_loss_by_position, read_positions, write_positions
+from anchorcontext.plots.simulation import draw_simulation
 from anchorcontext.plots.style import save, to_png
 from anchorcontext.plots.training import draw_training
 
@@ -14,6 +15,7 @@ __all__ = [
     "draw_document_lengths",
     "draw_loss_by_position",
     "draw_mask",
+    "draw_simulation",
     "draw_training",
     "read_positions",
     "save",

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from anchorcontext.config.schema import TrainConfig
-from anchorcontext.context_parallel import AttentionContext, ContextPlan, plan_context, take_rows
+from anchorcontext.context_parallel import AttentionContext, ContextPlan, CostModel, take_rows
 from anchorcontext.data.order import DataState, WindowOrder
 from anchorcontext.data.windows import PackedWindows, Window
 from anchorcontext.layout import IGNORED_LABEL, WindowLayout
+from anchorcontext.models.planning import plan_window
 from anchorcontext.train.ranks import Ranks
 
 
@@ -67,7 +68,9 @@ class _Rows:
 class Batches:
     """Batches of a run, by step."""
 
-    def __init__(self, windows: PackedWindows, config: TrainConfig, ranks: Ranks) -> None:
+    def __init__(
+        self, windows: PackedWindows, config: TrainConfig, ranks: Ranks, costs: CostModel | None = None
+    ) -> None:
         self.windows = windows
         self.order = WindowOrder(windows.index_hash, config.training.seed, len(windows))
         self.windows_per_step = config.training.windows_per_step
@@ -76,6 +79,7 @@ class Batches:
         self.micro_batches = self.windows_per_rank // self.windows_per_micro_batch
         self._config = config
         self._ranks = ranks
+        self._costs = costs or CostModel()
 
     def steps(self, first: int, last: int) -> Iterator[StepBatch]:
         """Batches of steps `first` to `last`, both included; the next is made while one is used."""
@@ -116,10 +120,7 @@ class Batches:
         layout = WindowLayout.concatenate([window.layout(self._config.attention.arm) for window in windows])
         ids = torch.cat([window.input_ids for window in windows])
         mask = torch.cat([_loss_mask(window) for window in windows])
-        context_parallel = self._config.context_parallel
-        plan = plan_context(
-            layout, context_parallel.size, exchange=context_parallel.exchange, policy=context_parallel.policy
-        )
+        plan = plan_window(layout, self._config.context_parallel, self._costs)
         order = plan.row_order(self._ranks.context_rank)
         return _Rows(
             plan=plan,
@@ -139,7 +140,11 @@ class Batches:
                     input_ids=rows.input_ids.to(device),
                     position_ids=rows.position_ids.to(device),
                     labels=rows.labels.to(device),
-                    context=rows.plan.bind(group, kernel=self._config.attention.kernel),
+                    context=rows.plan.bind(
+                        group,
+                        kernel=self._config.attention.kernel,
+                        head_groups=self._config.context_parallel.head_groups,
+                    ),
                 )
                 for rows in made
             ],

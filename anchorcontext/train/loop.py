@@ -50,6 +50,9 @@ def run_steps(run: Run) -> TrainState:
             started, step = time.perf_counter(), batch.step
             if step == run.state.step + 1:
                 check_shared(batch, ranks)
+            if run.config.context_parallel.check_plans:
+                for micro_batch in batch.micro_batches:
+                    micro_batch.context.check_agreement()
 
             valid_labels, tokens = (int(total) for total in ranks.sum(batch.valid_labels, batch.tokens))
             loss = check_finite("loss", forward_backward(engine, batch, ranks, valid_labels), step)

@@ -12,9 +12,10 @@ from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
-from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model
+from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model, read_config
 from anchorcontext.models.checks import check_kernel, check_model
 from anchorcontext.models.loss import CausalLMLoss
+from anchorcontext.models.planning import cost_model
 from anchorcontext.rope import check_frequencies, frequency_digest
 from anchorcontext.train.batches import Batches
 from anchorcontext.train.checkpoint import Checkpoints, TrainState, check_layout, seed_everything
@@ -51,7 +52,10 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
         transformers_logging.disable_progress_bar()
     seed_everything(config.training.seed, ranks.rank)
     windows = PackedWindows(config.data.index)
-    batches = Batches(windows, config, ranks)
+    costs = cost_model(
+        config.context_parallel, read_config(config.model.path), DTYPES[config.training.precision].itemsize
+    )
+    batches = Batches(windows, config, ranks, costs)
     checkpoints = Checkpoints(folder.checkpoints, ranks, config.training.keep_checkpoints)
     checkpoint, found = checkpoints.choose(config.run.resume)
     state = _fresh_state(config, ranks, batches) if checkpoint is None else TrainState.read(checkpoint)
@@ -90,7 +94,7 @@ def _build(config: TrainConfig, ranks: Ranks, batches: Batches) -> Any:
     _check_data(config, batches.windows, model.config.vocab_size)
     check_model(model.train())
     if config.training.gradient_checkpointing:
-        checkpoint_layers(model)
+        checkpoint_layers(model, keep_attention=config.training.keep_attention)
     engine = build_engine(CausalLMLoss(model, config.training.loss_chunk_rows), config, batches.micro_batches)
     check_frequencies(model)
     ranks.check_same("the digest of the rotary frequencies", frequency_digest(model))

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_kernels_pass(dtype: torch.dtype) -> None:
-    for name in KERNELS:
+    for name in (name for name, kernel in KERNELS.items() if kernel.refusal(CPU) is None):
         run_self_test(name, CPU, dtype)
 
 

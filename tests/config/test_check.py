@@ -18,6 +18,7 @@ from anchorcontext.config.schema import (
     InspectConfig,
     PackConfig,
     ReportConfig,
+    SimulateConfig,
     SourceConfig,
     TrainConfig,
 )
@@ -248,6 +249,36 @@ def test_evaluate(tmp_path: Path) -> None:
     assert sorted(keys(config, world_size=3)) == ["buckets", "context_parallel.size", "models.gone"]
 
 
+def test_simulate(tmp_path: Path) -> None:
+    config = SimulateConfig(mixes=["web"], ranks=[8], policies=["auto"], exchanges=["gather"], output="out")
+    config.attention.arm = "anchor"
+    assert keys(config) == []
+    config.mixes, config.ranks, config.policies, config.exchanges = ["books"], [8, 0], ["auto", "stripes"], []
+    config.windows, config.context_parallel.costs.bytes_per_second = 0, 0.0
+    assert sorted(keys(config)) == [
+        "context_parallel.costs.bytes_per_second",
+        "exchanges",
+        "mixes",
+        "policies",
+        "ranks",
+        "windows",
+    ]
+    config = SimulateConfig(ranks=[8], policies=["auto"], exchanges=["gather"], output="out")
+    config.attention.arm = "anchor"
+    assert keys(config) == ["mixes"]
+    config.data.index = str(tmp_path)
+    assert keys(config) == ["data.index"]
+    config.data.index = str(write_index(tmp_path / "index"))
+    assert keys(config) == []
+
+
+def test_heads_are_exchanged_for_neighbouring_rows_alone(good: TrainConfig) -> None:
+    good.context_parallel.exchange, good.context_parallel.policy = "ulysses", "zigzag"
+    assert keys(good) == ["context_parallel.policy"]
+    good.context_parallel.policy = "auto"
+    assert keys(good) == []
+
+
 def test_report(tmp_path: Path) -> None:
     config = ReportConfig(output=str(tmp_path / "report"))
     assert keys(config) == ["runs"]
@@ -260,17 +291,22 @@ def test_an_empty_config_names_what_is_missing_and_no_more(schema: type) -> None
     config = OmegaConf.structured(schema())
     OmegaConf.resolve(config)
     for problem in problems(typed(config)):
-        assert problem.value in ("???", "{}")
+        assert problem.value in ("???", "{}", "[]")
         assert problem.key not in ("model.tokenizer", "run.folder")  # they follow model.path and run.name
 
 
 def test_words_are_those_of_the_code() -> None:
+    from anchorcontext.context_parallel import EXCHANGES, POLICIES
+    from anchorcontext.data.length_mixes import MIXES
     from anchorcontext.layout import ARMS
 
     assert fields.CHOICES["attention.arm"] == ARMS
+    assert fields.CHOICES["context_parallel.exchange"] == tuple(EXCHANGES)
+    assert fields.CHOICES["context_parallel.policy"] == ("auto", *POLICIES)
+    assert fields.LISTS["mixes"] == tuple(MIXES)
 
 
 def test_every_rule_names_a_field_that_exists() -> None:
     known = {key for schema in SCHEMAS.values() for key, _ in fields.leaves(schema())}
-    assert set(fields.CHOICES) | set(fields.RANGES) <= known
+    assert set(fields.CHOICES) | set(fields.RANGES) | set(fields.LISTS) <= known
     assert {key for needless in fields.NOT_NEEDED.values() for key in needless} <= known

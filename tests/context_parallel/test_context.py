@@ -25,13 +25,13 @@ def test_a_plan_for_ranks_needs_their_group() -> None:
 
 
 def test_unknown_kernel() -> None:
-    with pytest.raises(ValueError, match="kernel='flash' is not available"):
-        plan_context(LAYOUT, 1).bind(kernel="flash")
+    with pytest.raises(ValueError, match="kernel='fast' is not available"):
+        plan_context(LAYOUT, 1).bind(kernel="fast")
 
 
 def test_context_of_one_rank_crosses_to_a_loader_worker() -> None:
     context = plan_context(LAYOUT, 1).bind(kernel="cpu")
-    context.stages_on(torch.device("cpu"))
+    context.attention_on(torch.device("cpu"))
     copy = pickle.loads(pickle.dumps(context))
     assert (copy.plan, copy.kernel) == (context.plan, "cpu")
 

@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from anchorcontext import AttentionContext, WindowLayout, packed_attention, plan_context
-from anchorcontext.attention import KERNELS
+from anchorcontext import WindowLayout, packed_attention, plan_context
 from anchorcontext.context_parallel import POLICIES, causal_attention, take_rows
 from anchorcontext.layout import ARMS
 from tests.context_parallel.cases import dense_attention, dense_gradients, random_layout, random_rows
-from tests.workers import run_on
+from tests.context_parallel.ranks import attend, bind, largest_error, on_ranks
 
 HEADS = [(4, 2), (3, 1), (5, 5)]
-
-
-def on_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    return [function(*args)] if ranks == 1 else run_on(ranks, function, *args)
-
-
-def bind(layout: WindowLayout, policy: str = "auto", kernel: str = "auto") -> AttentionContext:
-    """The layout planned for, and bound to, all ranks of this world."""
-    group = dist.group.WORLD if dist.is_initialized() else None
-    ranks = dist.get_world_size() if dist.is_initialized() else 1
-    return plan_context(layout, ranks, policy=policy).bind(group, kernel=kernel)
-
-
-def attend(rows: list[Tensor], context: AttentionContext) -> list[Tensor]:
-    """Output, logsumexp and gradients of this rank's rows, from the window's rows."""
-    query, key, value, grad = (take_rows(tensor, context.rows, 0) for tensor in rows)
-    inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
-    out, lse = packed_attention(*inputs, context, return_lse=True)
-    return [out.detach(), lse, *torch.autograd.grad((out * grad).sum(), inputs)]
-
-
-def largest_error(results: list[Tensor], expected: list[Tensor], context: AttentionContext) -> float:
-    """Over rows this rank holds; padding rows must be exactly 0 (logsumexp: -inf)."""
-    held = context.rows >= 0
-    worst = 0.0
-    for number, (result, reference) in enumerate(zip(results, expected, strict=True)):
-        assert result.shape[0] == len(context.rows)
-        assert bool((result[~held] == (-torch.inf if number == 1 else 0)).all())
-        reference = reference[context.rows[held]]
-        assert torch.equal(result[held] == -torch.inf, reference == -torch.inf)
-        worst = max([worst, *(result[held] - reference).nan_to_num(0.0).abs().flatten().tolist()])
-    return worst
 
 
 def errors_of_random_windows(seeds: list[int]) -> list[float]:
@@ -62,7 +25,7 @@ def errors_of_random_windows(seeds: list[int]) -> list[float]:
         rows = random_rows(layout.num_rows, heads, key_heads, 8, seed)
         expected = dense_gradients(rows, layout.dense_mask())
         for policy in POLICIES:
-            for kernel in KERNELS:
+            for kernel in ("math", "cpu"):
                 context = bind(layout, policy, kernel)
                 errors.append(largest_error(attend(rows, context), expected, context))
     return errors
@@ -70,7 +33,7 @@ def errors_of_random_windows(seeds: list[int]) -> list[float]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_every_arm_kernel_and_policy_is_attention_over_the_dense_mask(ranks: int) -> None:
-    for errors in on_ranks(ranks, errors_of_random_windows, list(range(24))):
+    for errors in on_ranks(ranks, errors_of_random_windows, list(range(12))):
         assert max(errors) < 1e-12
 
 

@@ -153,22 +153,28 @@ def test_more_ranks_than_rows() -> None:
 
 
 def test_auto_takes_the_cheapest_by_its_cost_model() -> None:
+    """Within the 1% that the model cannot tell; there, the fewest rows."""
     layout = WindowLayout([600, 100, 300])
     plans = {policy: plan_context(layout, 4, policy=policy) for policy in POLICIES}
     slow_network, slow_compute = CostModel(bytes_per_second=1.0), CostModel(flops_per_second=1.0)
     assert plan_context(layout, 4, costs=slow_network).policy == "contiguous"
-    assert plan_context(layout, 4, costs=slow_compute).policy == "zigzag"
     for costs in (slow_network, slow_compute, CostModel()):
-        seconds = {p: costs.seconds(plan.pairs_by_rank, plan.rows_received_by_rank) for p, plan in plans.items()}
-        assert seconds[plan_context(layout, 4, costs=costs).policy] == min(seconds.values())
+        seconds = {policy: plan.seconds(costs) for policy, plan in plans.items()}
+        chosen = plan_context(layout, 4, costs=costs)
+        assert seconds[chosen.policy] <= 1.01 * min(seconds.values())
+        for policy, plan in plans.items():
+            if seconds[policy] <= 1.001 * min(seconds.values()):
+                assert plan.rows_received_by_rank.sum() >= chosen.rows_received_by_rank.sum()
 
 
 def test_cost_model_by_hand() -> None:
     """Llama-3-8B's heads, two ranks: 7 matrix products of 2 flops, and three trips of keys and values."""
-    costs = CostModel(query_heads=32, key_heads=8, head_dim=128, flops_per_second=1e12, bytes_per_second=1e9)
-    seconds = costs.seconds(np.array([10**6, 2 * 10**6]), np.array([1000, 0]))
-    assert seconds == pytest.approx(
-        max(7 * 2 * 32 * 128 * 1e-6 + 3 * 2 * 8 * 128 * 2 * 1000 / 1e9, 2 * 7 * 2 * 4096e-6)
+    costs = CostModel(
+        query_heads=32, key_heads=8, head_dim=128, flops_per_second=1e12, bytes_per_second=1e9, head_groups=1
+    )
+    seconds = costs.gather_seconds(np.array([10**6, 2 * 10**6]), np.array([1000, 0]))
+    assert seconds.tolist() == pytest.approx(
+        [7 * 2 * 32 * 128 * 1e-6 + 3 * 2 * 8 * 128 * 2 * 1000 / 1e9, 2 * 7 * 2 * 4096e-6]
     )
 
 
@@ -197,8 +203,8 @@ def test_take_rows() -> None:
     ("arguments", "says"),
     [
         ({"ranks": 0}, "ranks=0"),
-        ({"exchange": "ring"}, "exchange='ring' is not available; choose gather"),
-        ({"policy": "hybrid"}, "policy='hybrid' is not available; choose auto, contiguous, zigzag"),
+        ({"exchange": "torus"}, "exchange='torus' is not available; choose gather, ring, ulysses"),
+        ({"policy": "stripes"}, "policy='stripes' is not available; choose auto, contiguous, chunks, hybrid, zigzag"),
     ],
 )
 def test_refusals(arguments: dict[str, object], says: str) -> None:

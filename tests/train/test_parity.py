@@ -64,6 +64,7 @@ def on_engine(
     tied: bool,
     checkpointing: bool,
     precision: str = "float32",
+    keep_attention: bool = False,
 ) -> Step:
     """The same step on a DeepSpeed engine, on this rank of a gloo world."""
     from deepspeed.utils import safe_get_full_grad
@@ -82,7 +83,7 @@ def on_engine(
         )
         wrapped = model(tied, precision)
         if checkpointing:
-            checkpoint_layers(wrapped.model)
+            checkpoint_layers(wrapped.model, keep_attention=keep_attention)
         engine = build_engine(wrapped, config, micro_batches)
         (batch,) = Batches(FakeWindows(), config, ranks).steps(1, 1)
         assert len(batch.micro_batches) == micro_batches
@@ -157,3 +158,12 @@ def test_bf16_micro_batches_are_summed_in_float32() -> None:
             assert error < 1e-5, f"gradient of {name}: {error:.2g}"  # summed in bf16: 3e-3
             error = (gradient - one.gradients[name]).norm() / one.gradients[name].norm()
             assert error < 6e-3, f"gradient of {name} in one micro-batch: {error:.2g}"
+
+
+def test_keeping_attention_changes_no_bit() -> None:
+    cases = [(stage, 2, 2, "anchor", True, True, "float32", keep) for stage in (1, 2, 3) for keep in (False, True)]
+    steps = run_on(2, many_on_engine, cases)[0]
+    for recomputed, kept in zip(steps[::2], steps[1::2], strict=True):
+        assert (kept.loss, kept.norm) == (recomputed.loss, recomputed.norm)
+        for name, gradient in kept.gradients.items():
+            assert torch.equal(gradient, recomputed.gradients[name]), name

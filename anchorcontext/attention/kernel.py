@@ -1,0 +1,56 @@
+"""The kernel interface. A kernel knows rows, heads and segments; nothing of documents, ranks or anchors."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from anchorcontext.attention.segments import Segments
+
+
+class Kernel(Protocol):
+    """Variable-length attention with its logsumexp.
+
+    Shapes: query [Tq, Hq, D]; key and value [Tk, Hkv, D]; Hq a multiple of Hkv, query head h reads
+    key head h // (Hq / Hkv). One dtype for all three. Results are at least as wide as the
+    accumulation dtype of the inputs, so that partial results can be merged before they are rounded.
+    """
+
+    name: str
+
+    def refusal(self, device: torch.device) -> str | None:
+        """Why the kernel cannot run on a device; None where it can."""
+        return None
+
+    def has_backward(self, device: torch.device) -> bool:
+        """Whether `backward` works on a device."""
+        return True
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """Output [Tq, Hq, D] and natural logsumexp of the scaled scores [Tq, Hq].
+
+        Rows of no segment: output 0, logsumexp -inf.
+        """
+        ...
+
+    def backward(
+        self,
+        grad_out: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        segments: Segments,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of query, key and value, in their shapes; overlapping key runs are summed.
+
+        `out` and `lse` are the final ones of each row, over all its keys, even where `segments`
+        covers a part of them: the parts' gradients then add up to the whole.
+        """
+        ...

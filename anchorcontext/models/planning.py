@@ -1,0 +1,63 @@
+"""Context plans as a config asks for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.schema import ContextParallelConfig
+from anchorcontext.context_parallel import ContextPlan, CostModel, plan_context
+from anchorcontext.layout import WindowLayout
+
+_HEAD_GROUPS = 4  # as the executor's, where the config leaves them open
+
+
+def cost_model(options: ContextParallelConfig, model: Any = None, bytes_per_element: int = 2) -> CostModel:
+    """What planning goes by.
+
+    Args:
+        options: speeds, and the shapes that are given.
+        model: a transformers config, for shapes that are not. None: Llama-3-8B's.
+        bytes_per_element: of keys and values, where not given.
+
+    Raises:
+        ConfigError: head groups that do not divide the key heads.
+    """
+    costs, usual = options.costs, CostModel()
+    query_heads = costs.query_heads or int(getattr(model, "num_attention_heads", usual.query_heads))
+    key_heads = costs.key_heads or getattr(model, "num_key_value_heads", None)
+    head_dim = costs.head_dim or getattr(model, "head_dim", None)
+    if model is not None:
+        key_heads = key_heads or query_heads
+        head_dim = head_dim or model.hidden_size // query_heads
+    key_heads = key_heads or usual.key_heads
+    if options.head_groups is not None and key_heads % options.head_groups:
+        fits = ", ".join(str(count) for count in range(1, key_heads + 1) if key_heads % count == 0)
+        fix = f"must divide the {key_heads} key heads: choose {fits}"
+        raise ConfigError.of("context_parallel.head_groups", options.head_groups, fix)
+    return CostModel(
+        query_heads=query_heads,
+        key_heads=key_heads,
+        head_dim=head_dim or usual.head_dim,
+        bytes_per_element=costs.bytes_per_element or bytes_per_element,
+        flops_per_second=costs.flops_per_second,
+        bytes_per_second=costs.bytes_per_second,
+        head_groups=options.head_groups or math.gcd(_HEAD_GROUPS, key_heads),
+    )
+
+
+def plan_window(layout: WindowLayout, options: ContextParallelConfig, costs: CostModel) -> ContextPlan:
+    """The plan of a window, or of several behind one another, for the ranks that share it.
+
+    Raises:
+        ValueError: as `plan_context`.
+    """
+    return plan_context(
+        layout,
+        options.size,
+        exchange=options.exchange,
+        policy=options.policy,
+        costs=costs,
+        max_gathered_rows=options.max_gathered_rows,
+    )
