@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from anchorcontext.attention.kernel import Kernel
@@ -23,7 +25,11 @@ KERNELS: dict[str, Kernel] = {
 }
 """Kernels by name."""
 
-_AUTO = {"cpu": "cpu", "cuda": "flash"}  # device type -> kernel
+_AUTO: dict[str, Callable[[torch.dtype], str]] = {
+    "cpu": lambda dtype: "cpu",
+    "cuda": lambda dtype: {torch.float32: "flex", torch.float64: "math"}.get(dtype, "flash"),
+}
+"""What `auto` takes on each type of device: flash attention computes in two-byte dtypes alone."""
 
 
 def check_kernel_name(name: str) -> None:
@@ -36,8 +42,8 @@ def check_kernel_name(name: str) -> None:
         raise ValueError(f"kernel={name!r} is not available; choose auto, {', '.join(KERNELS)}")
 
 
-def choose_kernel(name: str, device: torch.device) -> Kernel:
-    """The kernel called `name`, or the device's fastest for `auto`.
+def choose_kernel(name: str, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> Kernel:
+    """The kernel called `name`, or for `auto` the fastest of the device for `dtype`.
 
     Raises:
         ValueError: no such kernel, or none for this device.
@@ -49,7 +55,7 @@ def choose_kernel(name: str, device: torch.device) -> Kernel:
                 f"kernel='auto' has no kernel for device {device.type!r} (only for {', '.join(_AUTO)}); "
                 "kernel='math' runs on any device, in float64 and slowly"
             )
-        name = _AUTO[device.type]
+        name = _AUTO[device.type](dtype)
     reason = KERNELS[name].refusal(device)
     if reason is not None:
         raise ValueError(

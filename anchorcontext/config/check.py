@@ -46,7 +46,7 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
         case TrainConfig():
             found += _train_problems(config, world_size, has_gpu)
         case EvaluateConfig():
-            found += _evaluate_problems(config, world_size)
+            found += _evaluate_problems(config, world_size, has_gpu)
         case SimulateConfig():
             found += _simulate_problems(config)
         case ReportConfig():
@@ -79,6 +79,9 @@ def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], 
     yield from _policy_problems(config.context_parallel)
     yield from _batch_problems(config, world_size)
     yield from _deepspeed_problems(config, has_gpu)
+    yield from _kernel_problems(config.attention.kernel, config.training.precision, has_gpu, trains=True)
+    if config.context_parallel.exchange == "ring_flash_attn" and config.context_parallel.size > 1 and not has_gpu():
+        yield Problem("context_parallel.exchange", "ring_flash_attn", "needs a GPU, and there is none: gather or ring")
     yield from _optim_problems(config)
     if config.training.keep_attention and not config.training.gradient_checkpointing:
         fix = "keeps nothing where nothing is recomputed: training.gradient_checkpointing=true, or leave it out"
@@ -136,6 +139,17 @@ def _deepspeed_problems(config: TrainConfig, has_gpu: Callable[[], bool]) -> Ite
             yield Problem(f"deepspeed.{key}", "cpu", "there is no GPU here to offload from: use none")
 
 
+def _kernel_problems(kernel: str, precision: str, has_gpu: Callable[[], bool], trains: bool) -> Iterator[Problem]:
+    """A kernel that the device, or the precision, does not have."""
+    is_flash = kernel.startswith("flash")
+    if (is_flash or (kernel == "flex" and trains)) and not has_gpu():
+        yield Problem("attention.kernel", kernel, "needs a GPU, and there is none here: choose auto or cpu")
+    if kernel == "cpu" and has_gpu():
+        yield Problem("attention.kernel", kernel, "computes on the CPU alone, and there is a GPU here: choose auto")
+    if is_flash and precision == "float32":
+        yield Problem("attention.kernel", kernel, "computes in bf16 alone: choose auto or flex, or precision bf16")
+
+
 def _optim_problems(config: TrainConfig) -> Iterator[Problem]:
     betas = config.optim.betas
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
@@ -145,7 +159,7 @@ def _optim_problems(config: TrainConfig) -> Iterator[Problem]:
         yield Problem("optim.warmup_steps", warmup, f"must be less than training.steps={steps}")
 
 
-def _evaluate_problems(config: EvaluateConfig, world_size: int) -> Iterator[Problem]:
+def _evaluate_problems(config: EvaluateConfig, world_size: int, has_gpu: Callable[[], bool]) -> Iterator[Problem]:
     if not config.models:
         yield Problem("models", "{}", "nothing to evaluate: give '+models.NAME=CHECKPOINT'")
     for name, path in config.models.items():
@@ -153,6 +167,7 @@ def _evaluate_problems(config: EvaluateConfig, world_size: int) -> Iterator[Prob
     yield from index_problems(config.data)
     yield from _rank_problems(config.context_parallel.size, world_size)
     yield from _policy_problems(config.context_parallel)
+    yield from _kernel_problems(config.attention.kernel, config.precision, has_gpu, trains=False)
     buckets = config.buckets
     if any(edge < 1 for edge in buckets) or sorted(set(buckets)) != buckets:
         yield Problem("buckets", buckets, "must be upper edges that grow, from 1 on, such as [1024,4096,16384]")

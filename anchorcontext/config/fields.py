@@ -21,7 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "model.init": ("pretrained", "random"),
     "data.end_of_document": ("eos", "none"),
     "attention.arm": ("full", "document", "document_reset", "anchor"),
-    "attention.kernel": ("auto", "math", "cpu"),
+    "attention.kernel": ("auto", "math", "cpu", "flash", "flash3", "flash4", "flex"),
     "rope.compute": ("float32", "bf16"),
     "context_parallel.exchange": ("gather", "ring", "ulysses", "ring_flash_attn"),
     "context_parallel.policy": ("auto", "contiguous", "chunks", "hybrid", "zigzag"),

@@ -69,7 +69,7 @@ class AttentionConfig:
     arm: str = MISSING
     """`full`, `document`, `document_reset` or `anchor`."""
     kernel: str = "auto"
-    """`auto`, `math` (float64 oracle) or `cpu`."""
+    """`auto`; `flash`, `flash3`, `flash4` or `flex` on a GPU; `cpu`; or `math`, the slow float64 oracle."""
 
 
 @dataclass

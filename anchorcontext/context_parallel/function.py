@@ -80,7 +80,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float 
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, attention: SharedAttention, kernel_name: str, scale: float | None
 ) -> tuple[Tensor, Tensor]:
-    kernel = choose_kernel(kernel_name, value.device)
+    kernel = choose_kernel(kernel_name, value.device, value.dtype)
     run_self_test(kernel.name, value.device, value.dtype)
     differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
     if differentiated and not kernel.has_backward(value.device):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import warnings
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,9 @@ def load_module(name: str) -> Any:
         shell.__path__ = list(found.submodule_search_locations or [])
         shell.__spec__ = found
         sys.modules[PACKAGE] = shell
-    return importlib.import_module(f"{PACKAGE}.{name}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+        return importlib.import_module(f"{PACKAGE}.{name}")
 
 
 class PackageAttention:

@@ -133,7 +133,17 @@ def test_merge_with_rows_that_have_no_keys() -> None:
 
 
 def test_auto_takes_the_cpu_kernel_on_a_cpu() -> None:
-    assert choose_kernel("auto", torch.device("cpu")).name == "cpu"
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        assert choose_kernel("auto", torch.device("cpu"), dtype).name == "cpu"
+
+
+def test_auto_on_a_gpu_goes_by_the_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    chosen = [
+        choose_kernel("auto", torch.device("cuda"), dtype).name
+        for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    ]
+    assert chosen == ["flash", "flash", "flex", "math"]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,40 @@ def test_offload_needs_a_gpu_and_asks_only_where_it_matters(good: TrainConfig) -
     assert keys(good, gpu=False) == ["deepspeed.offload_optimizer", "deepspeed.offload_parameters"]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "precision", "is_refused"),
+    [
+        ("auto", False, "bf16", False),
+        ("cpu", False, "float32", False),
+        ("cpu", True, "bf16", True),
+        ("flash", True, "bf16", False),
+        ("flash", False, "bf16", True),
+        ("flash3", True, "float32", True),
+        ("flex", True, "float32", False),
+        ("flex", False, "bf16", True),
+        ("math", False, "float32", False),
+    ],
+)
+def test_a_kernel_the_device_lacks(good: TrainConfig, kernel: str, gpu: bool, precision: str, is_refused: bool) -> None:
+    good.attention.kernel, good.training.precision = kernel, precision
+    assert keys(good, gpu=gpu) == ["attention.kernel"] * is_refused
+
+
+def test_ring_flash_attn_needs_a_gpu(good: TrainConfig) -> None:
+    good.context_parallel.exchange = "ring_flash_attn"
+    assert keys(good) == []  # one rank exchanges nothing
+    good.context_parallel.size = 2
+    assert keys(good, world_size=2) == ["context_parallel.exchange"]
+    assert keys(good, world_size=2, gpu=True) == []
+
+
+def test_keep_attention_needs_recomputation(good: TrainConfig) -> None:
+    good.training.keep_attention = True
+    assert keys(good) == []
+    good.training.gradient_checkpointing = False
+    assert keys(good) == ["training.keep_attention"]
+
+
 def test_float32_may_use_stage_0(good: TrainConfig) -> None:
     good.deepspeed.zero_stage = 0
     good.training.precision = "float32"

@@ -1,0 +1,240 @@
+"""Attention of one window shared by several ranks, ours and others' side by side: time, traffic, memory, error.
+
+    python -m benchmarks.context_parallel
+    python -m benchmarks.context_parallel --window-tokens 2048 --repeats 1 --output /tmp/benchmark
+    python -m benchmarks.context_parallel --ranks 8 --window-tokens 131072 --query-heads 32 --key-heads 8 --head-dim 128
+
+One run, the same tensors, the same kernel: our exchanges and policies, the variable-length functions
+of ring-flash-attn (`pip install --no-deps ring-flash-attn==0.1.8`) and DeepSpeed's Ulysses, forward
+and backward. What is not installed, or cannot do the window, is left out and named. On a CPU the
+ranks are processes with one thread each, over gloo; there may be more of them than cores, so time is
+CPU time of the slowest rank and not wall time. With GPUs, one a rank, it is time on the GPU.
+
+Repeats run all methods in turn, so that what else the machine does hits them alike; each rank's time
+is its median. The one-rank time is measured on every rank at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import socket
+import statistics
+import tempfile
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from matplotlib.figure import Figure
+
+from anchorcontext.console import plain_table, table_console
+from anchorcontext.data.length_mixes import MIXES, sample_window
+from anchorcontext.plots.style import MUTED, color_of, new_figure, save, styled
+from benchmarks.measure import error, exact, inputs, measure
+from benchmarks.methods import ONE_RANK, PEERS, Shape, methods_of
+
+DTYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
+COLUMNS = ("method", "seconds", "share", "thread_share", "mib_sent", "peak_mib", "error", "note")
+"""Of the CSV and the table. `seconds`: the slowest rank's. `share`: one-rank seconds / ranks / `seconds`.
+`thread_share`: the same of the computing threads alone. `mib_sent`: by all ranks. `peak_mib`: the most of any rank,
+above its inputs. `error`: the largest of any rank in the small window, against float64, over the largest value."""
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--ranks", type=int, default=4)
+    found.add_argument("--window-tokens", type=int, default=32_768)
+    found.add_argument("--mix", choices=sorted(MIXES), default="web", help="lengths of the documents")
+    found.add_argument("--seed", type=int, default=0, help="which window of the mix")
+    found.add_argument("--query-heads", type=int, default=8)
+    found.add_argument("--key-heads", type=int, default=2)
+    found.add_argument("--head-dim", type=int, default=64)
+    found.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
+    found.add_argument("--repeats", type=int, default=3)
+    found.add_argument("--error-tokens", type=int, default=2048, help="the window whose error is measured")
+    found.add_argument("--flops-per-second", type=float, help="of the kernel, for plans (default: 500e12, CPU 30e9)")
+    found.add_argument("--bytes-per-second", type=float, help="of a rank, for plans (default: 300e9, CPU 1e9)")
+    found.add_argument("--output", type=Path, help="folder (default: benchmarks/results/context_parallel_DEVICE)")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and torch.cuda.device_count() < options.ranks:
+        raise SystemExit(f"--ranks={options.ranks}: there are {torch.cuda.device_count()} GPUs, and a rank needs one")
+    default_speeds = (500e12, 300e9) if device == "cuda" else (30e9, 1e9)
+    options.flops_per_second = options.flops_per_second or default_speeds[0]
+    options.bytes_per_second = options.bytes_per_second or default_speeds[1]
+    folder = options.output or Path(__file__).parent / "results" / f"context_parallel_{device}"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    load_before = os.getloadavg()
+    with tempfile.TemporaryDirectory() as scratch, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        answer = Path(scratch) / "measured.json"
+        mp.spawn(_rank, (options, device, port, str(answer)), nprocs=options.ranks)
+        by_rank, names, refused = json.loads(answer.read_text(encoding="utf-8"))
+    lines = summarize(by_rank, names, options.ranks)
+    case = {key: value for key, value in vars(options).items() if key != "output"}
+    case["documents"] = sample_window(options.mix, options.window_tokens, options.seed)
+    environment = {**machine(), "load_average_before": load_before, "load_average_after": os.getloadavg()}
+    write(folder, lines, refused, case, environment)
+    show(lines, refused)
+    print(f"written to {folder}")
+
+
+def _rank(rank: int, options: argparse.Namespace, device_type: str, port: int, answer: str) -> None:
+    """Measures on one rank; rank 0 writes what all found."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(options.ranks))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    device = torch.device(device_type, rank) if device_type == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # of the peers' calls
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=options.ranks)
+    measured = _measurements(options, device)
+    everyones: list[Any] = [None] * options.ranks
+    dist.all_gather_object(everyones, measured)
+    if rank == 0:
+        names, refused = measured["names"], measured["refused"]
+        Path(answer).write_text(json.dumps([[each["results"] for each in everyones], names, refused]), "utf-8")
+    dist.destroy_process_group()
+
+
+def _measurements(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    shape, dtype = Shape(options.query_heads, options.key_heads, options.head_dim), DTYPES[options.dtype]
+    small = sample_window(options.mix, options.error_tokens, options.seed)
+    window = inputs(options.error_tokens, shape, dtype, device)
+    reference = exact(small, window)
+    methods, _ = methods_of(small, shape, device, options.flops_per_second, options.bytes_per_second)
+    errors: dict[str, float] = {}
+    for method in methods:  # after which all is warm, too
+        errors.update(dict.fromkeys(method.names, error(method, window, reference)))
+    lengths = sample_window(options.mix, options.window_tokens, options.seed)
+    methods, refused = methods_of(lengths, shape, device, options.flops_per_second, options.bytes_per_second)
+    window = inputs(options.window_tokens, shape, dtype, device)
+    passes = [[measure(method, window) for method in methods] for _ in range(options.repeats)]
+    results = [
+        {
+            **{key: statistics.median(each[number][key] for each in passes) for key in passes[0][number]},
+            "error": errors[method.names[0]],
+        }
+        for number, method in enumerate(methods)
+    ]
+    return {
+        "names": [[" = ".join(method.names), method.note] for method in methods],
+        "refused": refused,
+        "results": results,
+    }
+
+
+def summarize(by_rank: list[list[dict[str, float]]], names: list[list[str]], ranks: int) -> list[dict[str, Any]]:
+    """A line of `COLUMNS` a method, from each rank's figures of each method."""
+    ones = [figures[0] for figures in by_rank]  # one rank, measured by every rank
+    ideal, thread_ideal = (statistics.median(one[key] for one in ones) / ranks for key in ("seconds", "thread_seconds"))
+    lines = []
+    for (name, note), figures in zip(names, zip(*by_rank, strict=True), strict=True):
+        one = name == ONE_RANK
+        seconds, threads = (
+            ranks * best if one else max(figure[key] for figure in figures)
+            for key, best in (("seconds", ideal), ("thread_seconds", thread_ideal))
+        )
+        lines.append(
+            {
+                "method": name,
+                "seconds": seconds,
+                "share": None if one else ideal / seconds,
+                "thread_share": None if one or not threads else thread_ideal / threads,
+                "mib_sent": sum(figure["mib_sent"] for figure in figures),
+                "peak_mib": max(figure["peak_mib"] for figure in figures),
+                "error": max(figure["error"] for figure in figures),
+                "note": note,
+            }
+        )
+    return lines
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on."""
+    info = Path("/proc/cpuinfo")
+    fields = dict(
+        (part.strip() for part in line.split(":", 1))
+        for line in (info.read_text().splitlines() if info.is_file() else [])
+        if ":" in line
+    )
+    flags = set(fields.get("flags", "").split())
+    return {
+        "processor": fields.get("model name", platform.processor()),
+        "cores": os.cpu_count(),
+        "vector_units": [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags],
+        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in ("torch", "deepspeed", "ring-flash-attn", "flash-attn")},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def write(
+    folder: Path,
+    lines: list[dict[str, Any]],
+    refused: dict[str, str],
+    case: dict[str, Any],
+    environment: dict[str, Any],
+) -> None:
+    """`results.csv`, `results.json` and `results.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    content = {"case": case, "machine": environment, "results": lines, "left_out": refused}
+    (folder / "results.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    save(draw(lines), folder / "results.png")
+
+
+def show(lines: list[dict[str, Any]], refused: dict[str, str]) -> None:
+    """The table, best first, and what was left out."""
+    heads = ["method", "seconds", "share", "threads'", "MiB sent", "peak MiB", "error", "note"]
+    table = plain_table("forward and backward, slowest rank", heads, left=("method", "note"))
+    for line in sorted(lines, key=lambda line: line["seconds"]):
+        shares = ["" if line[key] is None else f"{line[key]:.1%}" for key in ("share", "thread_share")]
+        figures = [f"{line['mib_sent']:.1f}", f"{line['peak_mib']:.0f}", f"{line['error']:.1e}"]
+        table.add_row(line["method"], f"{line['seconds']:.3f}", *shares, *figures, line["note"])
+    table_console().print(table)
+    for name, reason in refused.items():
+        print(f"left out: {name}: {reason}")
+
+
+@styled
+def draw(lines: list[dict[str, Any]]) -> Figure:
+    """Share of the ideal time, and traffic, a bar a method; peers grey."""
+    shared = sorted((line for line in lines if line["share"] is not None), key=lambda line: line["share"])
+    names = [line["method"] for line in shared]
+    colors = [MUTED if name in PEERS else color_of(0) for name in names]
+    figure, (left, right) = new_figure(10, 0.32 * len(shared) + 1.2, 1, 2, sharey=True)
+    left.barh(names, [100 * line["share"] for line in shared], color=colors)
+    left.set_xlabel("one-rank time / ranks, % of the slowest rank's time")
+    right.barh(names, [line["mib_sent"] for line in shared], color=colors)
+    right.set_xlabel("MiB sent, all ranks")
+    return figure
+
+
+if __name__ == "__main__":
+    main()
