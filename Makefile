@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-full check format clean
+.PHONY: help venv demo bench test test-full check format clean
 
 help:
 	@echo "make demo       real text to an extended model and a report, on 2 CPU cores"
+	@echo "make bench      context-parallel attention beside other packages"
 	@echo "make test       the tests that take seconds"
 	@echo "make test-full  all tests"
 	@echo "make check      ruff and mypy"
@@ -29,6 +30,9 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo/run.py
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.context_parallel
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not slow"
