@@ -90,13 +90,13 @@ def save_model_folder(tokenizer: Tokenizer, folder: Path) -> None:
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=128,
         intermediate_size=384,
-        num_hidden_layers=3,
+        num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=BASE_WINDOW_TOKENS,
         rope_theta=10_000.0,
         initializer_range=0.06,  # the usual 0.02 suits widths of thousands, and learns slowly at 128
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
         bos_token_id=fast.bos_token_id,
         eos_token_id=fast.eos_token_id,
     ).save_pretrained(folder)

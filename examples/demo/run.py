@@ -22,7 +22,7 @@ from anchorcontext.data.windows import PackedWindows
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("runs/demo")
 
-BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 600, 24, 24
+BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 500, 24, 24
 """As in configs/experiment/demo_*.yaml."""
 KILL_AT_STEP = 14
 """After the checkpoint of step 12, so that two steps are lost and done again."""
