@@ -22,14 +22,14 @@ from anchorcontext.data.windows import PackedWindows
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("runs/demo")
 
-BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 500, 24, 24
+BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 500, 40, 40
 """As in configs/experiment/demo_*.yaml."""
-KILL_AT_STEP = 14
-"""After the checkpoint of step 12, so that two steps are lost and done again."""
+KILL_AT_STEP = 20
+"""After the checkpoint of step 18, so that two steps are lost and done again."""
 FAR_ROW = 2048
 FAR = "2,048 to 4,095"
 """Where the base must fail and the extended model must not: the last of the evaluation's buckets."""
-LEAST_DIFFERENCE = 0.5
+LEAST_DIFFERENCE = 0.3
 """Nats a token by which the extended model must be better there than the base, and than the control."""
 
 TORCHRUN = ["torchrun", "--nproc-per-node", "2", "-m"]
