@@ -34,7 +34,7 @@ ALLOWED = {
     "rope": set(),
     "models": {*_CONTEXT, "rope"},
     "data": {"layout", "context_parallel", "data_prep"},
-    "config": {"data_prep.read"},
+    "config": {"data_prep.read", "data_prep.pack"},
     "console": set(),
     "machine": set(),
     "plots": {"layout"},
