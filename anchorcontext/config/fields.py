@@ -76,6 +76,7 @@ RANGES: dict[str, Range] = {
     "data.window_tokens": Range(2),
     "data.held_out_fraction": Range(0, 1, open_high=True),
     "data.seed": Range(0),
+    "order.balance_steps": Range(0),
     "rope.base": Range(1, open_low=True),
     "context_parallel.size": Range(1),
     "context_parallel.max_gathered_rows": Range(0),

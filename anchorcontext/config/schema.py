@@ -63,6 +63,16 @@ class DataConfig:
 
 
 @dataclass
+class OrderConfig:
+    """The order in which training takes windows."""
+
+    balance_steps: int = 16
+    """Steps of a block whose windows are sorted by attention work and cut into steps anew, so that the
+    data-parallel ranks of a step work alike; 0: the plain permutation. The price: windows of one
+    step are of like document lengths, though every block keeps the mixture."""
+
+
+@dataclass
 class AttentionConfig:
     """The attention recipe (group `attention`, one file an arm)."""
 
@@ -205,6 +215,7 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     rope: RopeConfig = field(default_factory=RopeConfig)
     context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)

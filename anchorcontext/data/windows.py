@@ -14,6 +14,7 @@ from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
 from data_prep.pack.index import SPLITS, PackIndex
 from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT, piece_rows
+from data_prep.pack.work import window_work
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,18 @@ class PackedWindows:
             prefix_lengths=[ANCHOR_ROWS] * len(pieces),
             piece_sources=pieces["source"].tolist(),
         )
+
+    def attention_work(self, numbers: np.ndarray | None = None) -> np.ndarray:
+        """Attention work (`window_work`) of these windows, or of all in their order; int64 [windows]."""
+        ends = np.asarray(self._window_ends, dtype=np.int64)
+        pieces = self._pieces
+        if numbers is not None:
+            chosen = [
+                np.asarray(pieces[ends[number - 1] if number else 0 : ends[number]]) for number in numbers.tolist()
+            ]
+            pieces = np.concatenate([pieces[:0], *chosen])
+            ends = np.cumsum([len(of_window) for of_window in chosen])
+        return window_work(pieces["document"], piece_rows(pieces, self._index.end_of_document), ends)
 
     def origin(self, document: int) -> tuple[str, int]:
         """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
