@@ -256,6 +256,23 @@ class InspectConfig:
 
 
 @dataclass
+class ExportDataConfig:
+    """Config of `anchorcontext export_data`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    splits: list[str] = field(default_factory=list)
+    """`train`, `held_out` or both; empty: those that have windows."""
+    windows: int = 0
+    """Windows exported of each split, the first; 0 takes all."""
+    file_tokens: int = 33_554_432
+    """Rows of all windows in a file, at most (but one window at least); so many ids are held in memory."""
+    overwrite: bool = False
+    """Replace an earlier export in the folder."""
+    output: str = MISSING
+    """Folder of the dataset."""
+
+
+@dataclass
 class EvaluateConfig:
     """Config of `anchorcontext evaluate`."""
 
@@ -321,6 +338,7 @@ class ReportConfig:
 SCHEMAS: dict[str, Any] = {
     "pack": PackConfig,
     "inspect": InspectConfig,
+    "export_data": ExportDataConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "simulate": SimulateConfig,
