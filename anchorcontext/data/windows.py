@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
+from data_prep.pack.account import window_work
 from data_prep.pack.index import SPLITS, PackIndex
 from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT
 
@@ -112,6 +113,16 @@ class PackedWindows:
             prefix_lengths=prefixes,
             piece_sources=pieces["source"].tolist(),
         )
+
+    def attention_work(self, numbers: np.ndarray | None = None) -> np.ndarray:
+        """Attention work (`window_work`) of these windows, or of all in their order; int64 [windows]."""
+        ends = np.asarray(self._window_ends, dtype=np.int64)
+        counts = np.diff(ends, prepend=0)
+        pieces = np.asarray(self._pieces)
+        if numbers is not None:
+            ends, counts = ends[numbers], counts[numbers]
+            pieces = np.concatenate([pieces[:0], *(pieces[end - n : end] for end, n in zip(ends, counts, strict=True))])
+        return window_work(pieces, self._index.piece_rows(pieces), np.repeat(np.arange(len(counts)), counts))
 
     def origin(self, document: int) -> tuple[str, int]:
         """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
