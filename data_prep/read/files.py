@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from data_prep.errors import DataError
 from data_prep.read.source import Source
@@ -26,8 +27,10 @@ class InputFile:
         path: where it lies now.
         name: its path below the source's folder, with forward slashes; the same after a move.
         format: `jsonl` or `text`.
-        num_bytes: size on disk, compressed where it is.
+        num_bytes: size on disk, compressed where it is; with a span, the span's.
         mtime_ns: time of its last change.
+        span: the part of the file that is meant, in bytes from its begin; None: all of it. Parts
+            come from `split_file`, and lines are counted from their begin.
     """
 
     number: int
@@ -36,6 +39,12 @@ class InputFile:
     format: str
     num_bytes: int
     mtime_ns: int
+    span: tuple[int, int] | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """What tells the file, or the part of it, from another version of it, wherever it lies."""
+        fields = {"name": self.name, "format": self.format, "num_bytes": self.num_bytes, "mtime_ns": self.mtime_ns}
+        return fields if self.span is None else {**fields, "span": list(self.span)}
 
 
 def find_files(source: Source) -> list[InputFile]:

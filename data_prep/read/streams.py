@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,17 +18,18 @@ _BUFFER_BYTES = 1 << 20
 
 
 class InputStream:
-    """An open input file.
+    """An open input file, or the part of it that its span says.
 
     Attributes:
         file: its bytes, unpacked.
         num_bytes: bytes read from the disk so far.
     """
 
-    def __init__(self, path: str, on_bytes: Callable[[int], None] | None) -> None:
-        self._raw = _CountedFile(path, on_bytes)
+    def __init__(self, file: InputFile, on_bytes: Callable[[int], None] | None) -> None:
+        self._input = file
+        self._raw = _CountedFile(file, on_bytes)
         buffered = io.BufferedReader(self._raw, _BUFFER_BYTES)
-        if path.lower().endswith(".gz"):
+        if file.path.lower().endswith(".gz"):
             self.file = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=buffered), _BUFFER_BYTES))
         else:
             self.file = cast(BinaryIO, buffered)
@@ -37,10 +39,22 @@ class InputStream:
     def num_bytes(self) -> int:
         return self._raw.num_bytes
 
+    @property
+    def num_newlines(self) -> int:
+        """Line ends on the disk so far; counted where the file is read in parts."""
+        return self._raw.num_newlines
+
     def finish(self) -> str:
-        """Read what is left and give the SHA-256 of the file on disk."""
+        """Read what is left and give the SHA-256 of the bytes on disk.
+
+        Raises:
+            DataError: they are not as many as when the file was found.
+        """
         while self._buffered.read(_BUFFER_BYTES):
             pass
+        is_part = self._input.span is not None
+        if self.num_bytes != self._input.num_bytes or (is_part and self._raw.mtime_ns() != self._input.mtime_ns):
+            raise DataError(f"{self._input.path} changed while it was read: wait until it is whole and start again")
         return self._raw.sha256.hexdigest()
 
     def close(self) -> None:
@@ -56,7 +70,7 @@ def open_stream(file: InputFile, on_bytes: Callable[[int], None] | None = None) 
             errors of reading inside the `with` block too.
     """
     try:
-        stream = InputStream(file.path, on_bytes)
+        stream = InputStream(file, on_bytes)
     except OSError as error:
         raise DataError(f"{file.path} cannot be read: {error.strerror}") from error
     try:
@@ -70,26 +84,40 @@ def open_stream(file: InputFile, on_bytes: Callable[[int], None] | None = None) 
 
 
 class _CountedFile(io.RawIOBase):
-    """A file that counts and hashes what is read from it."""
+    """A file, or a span of it, that counts and hashes what is read from it."""
 
-    def __init__(self, path: str, on_bytes: Callable[[int], None] | None) -> None:
+    def __init__(self, file: InputFile, on_bytes: Callable[[int], None] | None) -> None:
         super().__init__()
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with this object
+        self._file = open(file.path, "rb", buffering=0)  # noqa: SIM115 - closed with this object
+        self._left = None
+        if file.span is not None:
+            self._file.seek(file.span[0])
+            self._left = file.span[1] - file.span[0]
         self._on_bytes = on_bytes
         self.num_bytes = 0
+        self.num_newlines = 0
         self.sha256 = hashlib.sha256()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        count = self._file.readinto(buffer) or 0
+        view = memoryview(buffer)
+        if self._left is not None:
+            view = view[: self._left]
+        count = (self._file.readinto(view) or 0) if len(view) else 0
         if count:
             self.num_bytes += count
-            self.sha256.update(memoryview(buffer)[:count])
+            if self._left is not None:
+                self._left -= count
+                self.num_newlines += bytes(view[:count]).count(b"\n")
+            self.sha256.update(view[:count])
             if self._on_bytes is not None:
                 self._on_bytes(count)
         return count
+
+    def mtime_ns(self) -> int:
+        return os.fstat(self._file.fileno()).st_mtime_ns
 
     def close(self) -> None:
         self._file.close()

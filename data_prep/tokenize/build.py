@@ -12,12 +12,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from data_prep.disk import digest_file, only_writer, read_json, remove_partial, write_file, write_json
+from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import InputFile, Source, check_has_documents, find_files
+from data_prep.read import InputFile, Source, check_has_documents, content_hash, find_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file, store_hash
 from data_prep.tokenize.pool import OnBytes, write_shards
-from data_prep.tokenize.shards import PARTS, Unit, file_identity, finished_record, plan_units
+from data_prep.tokenize.shards import PARTS, Unit, finished_record, plan_units
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 _PLAN = "plan.json"
@@ -130,7 +130,7 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
         "format_version": FORMAT_VERSION,
         "tokenizer": tokenizer.info.hash,
         "options": job.source.options(),
-        "units": [[file_identity(file) for file in unit.files] for unit in job.units],
+        "units": [[file.identity() for file in unit.files] for unit in job.units],
     }
     interrupted = (folder / _PLAN).is_file() and not (folder / MANIFEST).is_file()
     if not interrupted or read_json(folder / _PLAN) != plan:
@@ -211,4 +211,4 @@ def _differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, fil
 def _changed(before: dict[str, Any], now: InputFile) -> bool:
     if before["num_bytes"] != now.num_bytes:
         return True
-    return before["mtime_ns"] != now.mtime_ns and before["sha256"] != digest_file(Path(now.path))
+    return before["mtime_ns"] != now.mtime_ns and before["sha256"] != content_hash(now)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from data_prep.disk import CheckedFile, read_json, sync_folder, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import EMPTY, FILTERED, READERS, Document, InputFile, Skipped, Source, open_stream
+from data_prep.read import EMPTY, FILTERED, Document, InputFile, Skipped, Source, open_records
 from data_prep.store import KINDS, shard_file
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
@@ -77,26 +77,20 @@ def write_shard(
     inputs = []
     try:
         for file in unit.files:
-            with open_stream(file, on_bytes) as stream:
-                for record in READERS[file.format](stream.file, source):
+            with open_records(file, source, on_bytes) as records:
+                for record in records:
                     if isinstance(record, Document):
                         writer.add(record, file)
-                    else:
+                    elif isinstance(record, Skipped):
                         writer.skip(record, file)
-                sha256 = stream.finish()
-            if stream.num_bytes != file.num_bytes:
-                raise DataError(f"{file.path} changed while it was read: wait until it is whole and start again")
-            inputs.append({**file_identity(file), "sha256": sha256})
+                    else:
+                        raise DataError(f"{file.path} holds tokens and no text: it cannot be read yet")
+                sha256 = records.finish()
+            inputs.append({**file.identity(), "sha256": sha256})
         return writer.commit(inputs)
     except BaseException:
         writer.discard()
         raise
-
-
-def file_identity(file: InputFile) -> dict[str, Any]:
-    """What tells a file from another version of it, wherever it lies."""
-    fields = asdict(file)
-    return {name: fields[name] for name in ("name", "format", "num_bytes", "mtime_ns")}
 
 
 class _ShardWriter:

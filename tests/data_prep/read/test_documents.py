@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import DataError
-from data_prep.read import READERS, Document, Record, Skipped, Source, check_has_documents, find_files
+from data_prep.read import Document, Record, Skipped, Source, check_has_documents, find_files
+from data_prep.read.records import READERS
 from tests.data_prep.corpus import write_jsonl
 
 _SOURCE = Source("s", "unused")
