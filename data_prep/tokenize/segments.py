@@ -18,8 +18,11 @@ Encode = Callable[[Sequence[str]], list[np.ndarray]]
 SEGMENT_CHARACTERS = 1 << 19
 
 # Letters that every table of Unicode has had for long, and neither case nor script makes a difference.
-_LETTER = "[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u0391-\u03a1\u03b1-\u03c9\u0410-\u044f\u05d0-\u05ea\u0627-\u063a\u3042-\u3093\u30a2-\u30f3\u4e00-\u9fa5\uac00-\ud7a3]"
-_MARK = "[ \n\t.,;:!?()\"/<>=+*0-9\u3001\u3002\uff0c\uff01\uff1f]"
+_LETTER = (
+    "[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u0391-\u03a1\u03b1-\u03c9\u0410-\u044f\u05d0-\u05ea\u0627-\u063a"
+    "\u3042-\u3093\u30a2-\u30f3\u4e00-\u9fa5\uac00-\ud7a3]"
+)
+_MARK = '[ \n\t.,;:!?()"/<>=+*0-9\u3001\u3002\uff0c\uff01\uff1f]'
 _SPACE_IN_TOKEN = re.compile(f"{_LETTER}[ \u0120\u2581]")  # as text, byte-level or sentencepiece write it
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def _is_one_run(text: str) -> bool:
     return text.isalpha() or not any(letter.isalnum() or letter.isspace() for letter in text)
 
 
-def _nfc():  # type: ignore[no-untyped-def]
+def _nfc() -> Callable[[str], str]:
     """The tokenizers library's own NFC: Python's may be of another version of Unicode."""
     from tokenizers import normalizers
 
