@@ -41,6 +41,7 @@ ALLOWED = {
     "train": {*_RUNS, "console"},
     "evaluate": {*_RUNS, "plots", "console", "train.ranks"},
     "inspect": {*_RUNS, "plots", "console"},
+    "export_data": {*_RUNS, "console", "data_prep.pack"},
     "simulate": {*_RUNS, "plots", "console"},
     "report": {*_RUNS, "plots", "console", "data_prep"},
     "pack": {"data_prep", "console"},

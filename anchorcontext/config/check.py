@@ -18,6 +18,7 @@ from anchorcontext.config.files import index_problems, missing_path, model_probl
 from anchorcontext.config.schema import (
     ContextParallelConfig,
     EvaluateConfig,
+    ExportDataConfig,
     InspectConfig,
     PackConfig,
     ReportConfig,
@@ -43,6 +44,8 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
         case InspectConfig():
             found += index_problems(config.data)
             found += _suffix_problems("picture", config.picture)
+        case ExportDataConfig():
+            found += index_problems(config.data)
         case TrainConfig():
             found += _train_problems(config, world_size, has_gpu)
         case EvaluateConfig():

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
-from anchorcontext.config.schema import EvaluateConfig, InspectConfig, SimulateConfig, TrainConfig
+from anchorcontext.config.schema import EvaluateConfig, ExportDataConfig, InspectConfig, SimulateConfig, TrainConfig
 
 GROUPS = ("model", "data", "attention", "rope", "context_parallel", "deepspeed", "optim", "logger", "experiment")
 
@@ -36,6 +36,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The words each of these fields takes."""
 
 LISTS: dict[str, tuple[str, ...]] = {
+    "splits": CHOICES["split"],
     "mixes": ("web", "long", "8K", "one_document"),
     "policies": CHOICES["context_parallel.policy"],
     "exchanges": CHOICES["context_parallel.exchange"],
@@ -46,6 +47,7 @@ NOT_NEEDED: dict[type, frozenset[str]] = {
     TrainConfig: frozenset({"data.store", "data.tokenizer"}),
     EvaluateConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
     InspectConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
+    ExportDataConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
     SimulateConfig: frozenset({"data.index", "data.store", "data.tokenizer", "data.window_tokens"}),
 }
 """Mandatory fields of a shared group that a command does not read."""
@@ -76,6 +78,7 @@ RANGES: dict[str, Range] = {
     "data.window_tokens": Range(2),
     "data.held_out_fraction": Range(0, 1, open_high=True),
     "data.seed": Range(0),
+    "order.balance_steps": Range(0),
     "rope.base": Range(1, open_low=True),
     "context_parallel.size": Range(1),
     "context_parallel.max_gathered_rows": Range(0),
@@ -106,6 +109,7 @@ RANGES: dict[str, Range] = {
     "max_pieces": Range(0),
     "windows": Range(0),
     "window_tokens": Range(1),
+    "file_tokens": Range(1),
     "loss_chunk_rows": Range(1),
 }
 """The numbers each of these fields takes."""

@@ -63,6 +63,16 @@ class DataConfig:
 
 
 @dataclass
+class OrderConfig:
+    """The order in which training takes windows."""
+
+    balance_steps: int = 16
+    """Steps of a block whose windows are sorted by attention work and cut into steps anew, so that the
+    data-parallel ranks of a step work alike; 0: the plain permutation. The price: windows of one
+    step are of like document lengths, though every block keeps the mixture."""
+
+
+@dataclass
 class AttentionConfig:
     """The attention recipe (group `attention`, one file an arm)."""
 
@@ -205,6 +215,7 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     rope: RopeConfig = field(default_factory=RopeConfig)
     context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
@@ -242,6 +253,23 @@ class InspectConfig:
     """Pieces shown in full; the rest are counted."""
     picture: str | None = None
     """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
+
+
+@dataclass
+class ExportDataConfig:
+    """Config of `anchorcontext export_data`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    splits: list[str] = field(default_factory=list)
+    """`train`, `held_out` or both; empty: those that have windows."""
+    windows: int = 0
+    """Windows exported of each split, the first; 0 takes all."""
+    file_tokens: int = 33_554_432
+    """Rows of all windows in a file, at most (but one window at least); so many ids are held in memory."""
+    overwrite: bool = False
+    """Replace an earlier export in the folder."""
+    output: str = MISSING
+    """Folder of the dataset."""
 
 
 @dataclass
@@ -310,6 +338,7 @@ class ReportConfig:
 SCHEMAS: dict[str, Any] = {
     "pack": PackConfig,
     "inspect": InspectConfig,
+    "export_data": ExportDataConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "simulate": SimulateConfig,

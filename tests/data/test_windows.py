@@ -6,6 +6,7 @@ import pickle
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -135,6 +136,15 @@ def test_moved_with_its_stores(tmp_path: Path) -> None:
     before = PackedWindows(folder)[1].input_ids.tolist()
     shutil.move(tmp_path / "here", tmp_path / "there")
     assert PackedWindows(tmp_path / "there" / folder.name)[1].input_ids.tolist() == before
+
+
+def test_attention_work_is_the_squared_rows_of_documents(tmp_path: Path) -> None:
+    windows = PackedWindows(make_index(tmp_path, _TEXTS, window_tokens=_WINDOW, held_out_fraction=0.0))
+    expected = [sum(rows**2 for rows in windows[number].piece_lengths) for number in range(len(windows))]
+    assert windows.attention_work().tolist() == expected
+    chosen = np.array([3, 0, 3, len(windows) - 1])
+    assert windows.attention_work(chosen).tolist() == [expected[number] for number in chosen]
+    assert windows.attention_work(np.empty(0, dtype=np.int64)).tolist() == []
 
 
 @pytest.mark.parametrize("index", [-1, 10**6])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from data_prep.errors import DataError
 from data_prep.pack import SPLITS, BuiltIndex, PackIndex, PackOptions, build_index, piece_rows
-from data_prep.pack.build import make_windows
+from data_prep.pack.build import pack_split
 from data_prep.pack.pieces import Documents
 from data_prep.store import TokenStore
 from tests.data_prep.corpus import folder_bytes, make_index, make_store
@@ -76,6 +76,11 @@ def test_the_account_adds_up(tmp_path: Path, stores: list[TokenStore]) -> None:
             assert manifest["splits"][split][name] == total
 
 
+def _windows(documents: Documents, options: PackOptions) -> tuple[np.ndarray, np.ndarray]:
+    packed = pack_split(documents, ["only"], options, "train", total_documents=len(documents))
+    return packed.pieces, packed.window_ends
+
+
 @given(
     st.lists(st.integers(1, 100), min_size=1, max_size=40),
     st.integers(4, 40),
@@ -87,7 +92,7 @@ def test_no_two_windows_could_have_been_one(lengths: list[int], window: int, end
     length = np.array(lengths)
     zeros = np.zeros(len(lengths), dtype=np.uint32)
     documents = Documents(zeros, zeros, np.cumsum(length) - length, length, np.arange(len(lengths), dtype=np.uint64))
-    pieces, ends = make_windows(documents, PackOptions(window, ending, seed=seed), "train")
+    pieces, ends = _windows(documents, PackOptions(window, ending, seed=seed))
     assert ends[-1] == len(pieces)
     rows = piece_rows(pieces, ending)
     windows = np.split(np.arange(len(pieces)), ends[:-1].astype(int))
