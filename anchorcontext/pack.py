@@ -44,6 +44,7 @@ def run(config: PackConfig) -> None:
             overwrite=config.overwrite,
             on_total=bars.begin,
             on_bytes=bars.advance,
+            on_path=lambda said: console.print(f"tokenizing by {said}", soft_wrap=True),
         )
     with console.status("packing windows"):
         index = build_index(
