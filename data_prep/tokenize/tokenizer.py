@@ -142,6 +142,26 @@ class DocumentTokenizer:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=self.info.dtype) for encoding in encodings]
 
+    def token_id(self, token: str) -> int:
+        """The id of one token, by its name in the vocabulary (control tokens have one) or by its text.
+
+        Raises:
+            DataError: no token, or several.
+        """
+        named = self._tokenizer.token_to_id(token)
+        if named is not None:
+            return named
+        for name, index in self._tokenizer.get_vocab().items():
+            if name == _unspellable(token, index):
+                return index
+        (ids,) = self.encode([token])
+        if len(ids) != 1:
+            raise DataError(
+                f"tokenizer {self.info.path}: {token!r} is {len(ids)} tokens, where one is needed: name a token of its "
+                "vocabulary, such as one it reserves"
+            )
+        return int(ids[0])
+
 
 def load_tokenizer(path: str) -> DocumentTokenizer:
     """Load a tokenizer from a folder or, by name, from the hub or its cache.
