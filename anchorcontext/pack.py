@@ -6,6 +6,7 @@ held-out share (and another data.index) it reuses the stores and takes seconds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
 from anchorcontext.console import plain_table, progress_bar, table_console
 from anchorcontext.machine import usable_cores
+from anchorcontext.sample import is_sample, mixture_lines, sample_table, time_line
 from data_prep.pack import SPLITS, BuiltIndex, LengthRule, PackOptions, build_index
 from data_prep.read import FILTERED, Source
 from data_prep.store import SKIPPED, TokenStore
@@ -35,6 +37,7 @@ def run(config: PackConfig) -> None:
     sources = read_sources(data)
     tokenizer = load_tokenizer(data.tokenizer)
     options = pack_options(data, tokenizer)
+    began = time.monotonic()
     with _SourceBars() as bars:
         stores = build_stores(
             sources,
@@ -46,11 +49,15 @@ def run(config: PackConfig) -> None:
             on_bytes=bars.advance,
             on_path=lambda said: console.print(f"tokenizing by {said}", soft_wrap=True),
         )
+    seconds = time.monotonic() - began
     with console.status("packing windows"):
         index = build_index(
             [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
         )
     print_summary(console, stores, index)
+    account = index.index.manifest["account"]
+    if is_sample(account):
+        print_estimate(console, account, data, None if any(built.reused for built in stores) else seconds)
 
 
 def read_sources(data: DataConfig) -> list[Source]:
@@ -103,6 +110,16 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
     for built in stores:
         if built.store.manifest["counts"]["skipped"]:
             console.print(_skipped_line(built.store), soft_wrap=True)
+
+
+def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
+    """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
+    console.print(sample_table(account))
+    lines = list(mixture_lines(account, data))
+    if seconds is not None and (line := time_line(account, seconds)) is not None:
+        lines.append(line)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _skipped_line(store: TokenStore) -> str:
