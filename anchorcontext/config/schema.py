@@ -253,6 +253,8 @@ class InspectConfig:
     """Pieces shown in full; the rest are counted."""
     picture: str | None = None
     """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
+    browse: bool = False
+    """Walk through the split in the terminal, boundary by boundary, from `window` on."""
 
 
 @dataclass
