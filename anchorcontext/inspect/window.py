@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rich.panel import Panel
 from rich.table import Table
@@ -144,12 +143,3 @@ def boundary_rows(layout: WindowLayout, boundary_tokens: int, max_pieces: int) -
     if layout.num_pieces <= max_pieces:
         for row in range(used, min(used + boundary_tokens, layout.num_rows)):
             yield None, row
-
-
-def index_lines(manifest: dict[str, Any]) -> Iterator[str]:
-    """The whole index in a line a split, and a line on its sources."""
-    for split, counts in manifest["splits"].items():
-        windows, documents = counted(counts["windows"], "window"), counted(counts["documents"], "document")
-        yield f"{split}: {windows}, {counts['density']:.2%} dense, {documents}, {counts['cut_documents']:,} of them cut"
-    sources = (f"{name} {counts['tokens']:,}" for name, counts in manifest["account"].items())
-    yield f"tokens by source: {', '.join(sources)}"

@@ -98,7 +98,9 @@ def test_header_figures_equal_the_window(index: Path, capsys: pytest.CaptureFixt
     assert f"{16 - used} row" in output
     assert "end of document" in output
     assert "'</s>'" in output
-    assert "tokens by source: long 40, short 9" in output
+    lines = [line.split() for line in output.splitlines()]
+    assert ["long", "1", "0", "40", "40", "0"] in lines
+    assert ["short", "2", "0", "9", "9", "0"] in lines
     assert "long.jsonl:1" in output or "short.jsonl:1" in output
 
 
