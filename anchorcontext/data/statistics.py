@@ -38,10 +38,15 @@ def index_report(folder: str | Path, balance: BalanceConfig, arm: str = "anchor"
         `step_efficiency` by `order.balance_steps`; and `balance` and `arm`, what these are for.
 
     Raises:
-        DataError: an index that cannot be read.
+        DataError: an index that cannot be read, or whose manifest has no full account.
     """
     index = PackIndex(Path(folder).expanduser())
     manifest = index.manifest
+    if "work" not in manifest["splits"][TRAIN]:
+        raise DataError(
+            f"the pack index {folder} was packed before the account of lengths and work was kept: pack again with "
+            "`anchorcontext pack overwrite=true`"
+        )
     splits = {}
     for split, counts in manifest["splits"].items():
         splits[split] = {name: value for name, value in counts.items() if name != "files"}
