@@ -24,7 +24,7 @@ from rich.table import Table
 
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import SimulateConfig
-from anchorcontext.console import plain_table, progress_bar, table_console
+from anchorcontext.console import counted, plain_table, progress_bar, table_console
 from anchorcontext.context_parallel import EXCHANGES, ContextPlan, CostModel, plan_context
 from anchorcontext.data.length_mixes import sample_window
 from anchorcontext.data.windows import PackedWindows
@@ -187,10 +187,10 @@ def plan_figures(plan: ContextPlan, costs: CostModel, used_rows: int) -> dict[st
 
 def result_table(mix: str, lines: Sequence[Simulated]) -> Table:
     """A mix's results, the cheapest of each number of ranks in bold."""
-    moved = ("rows moved", "of least", "of all-gather", "most held")
+    moved = ("moved", "of least", "of all-gather", "held")
     columns = ("ranks", "exchange", "policy", *moved, "work max/mean", "padding", "time/ideal", "plan ms")
     first = lines[0]
-    title = f"{mix}: {first.windows} windows of {first.window_tokens:,} rows"
+    title = f"{mix}: {counted(first.windows, 'window')} of {first.window_tokens:,} rows; moved and held: rows"
     table = plain_table(title, columns, left={"exchange", "policy"})
     for _, of_ranks in itertools.groupby(lines, key=lambda line: line.ranks):
         alike = list(of_ranks)
@@ -227,6 +227,7 @@ def write(
         table.writeheader()
         table.writerows(lines)
     record: dict[str, Any] = {
+        "index": None if config.data.index == MISSING else config.data.index,
         "arm": config.attention.arm,
         "costs": dataclasses.asdict(costs),
         "max_gathered_rows": config.context_parallel.max_gathered_rows,

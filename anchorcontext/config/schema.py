@@ -38,6 +38,12 @@ class SourceConfig:
     """The JSON field that holds the text."""
     where: dict[str, str] = field(default_factory=dict)
     """Keep only JSON records whose fields equal these values (numbers and true, false as JSON writes them)."""
+    min_document_tokens: int | None = None
+    """Documents of this source with fewer tokens are not packed. Null: `data.min_document_tokens`."""
+    upsample_from_tokens: int = 0
+    """With keep_short_fraction: documents from so many tokens on are all kept for training. 0: no upsampling."""
+    keep_short_fraction: float = 1.0
+    """Share of the shorter documents that are kept for training, chosen at random."""
 
 
 @dataclass
@@ -59,7 +65,36 @@ class DataConfig:
     held_out_fraction: float = 0.01
     """Share of documents, chosen by a hash of their text, kept for the `held_out` split."""
     seed: int = 0
-    """Seed of the order in which `pack` shuffles windows."""
+    """Seed of everything that `pack` decides by chance: the order of windows, documents of a mixture."""
+    algorithm: str = "best_fit_decreasing"
+    """`best_fit_decreasing`, `first_fit`, `concat_and_chop` (cuts documents that would fit) or
+    `one_document` a window."""
+    long_documents: str = "split"
+    """A document longer than a window: `split` over windows, `head` (its first window), or `drop`."""
+    min_document_tokens: int = 1
+    """Documents with fewer tokens are not packed; a source can say otherwise."""
+    last_windows: str = "keep"
+    """`drop` leaves out the emptiest window of each split (of concat_and_chop the last) unless it is full."""
+    mixture: dict[str, float] = field(default_factory=dict)
+    """Weight of each source in the training tokens, any positive numbers. Empty: every source as it is."""
+    total_tokens: int | None = None
+    """Training tokens to pack. Null: as many as the mixture allows without repeating a document."""
+    exhausted: str = "error"
+    """A source that has fewer tokens than the mixture wants: `error`, or `repeat` its documents."""
+    interleave_chunk_tokens: int = 0
+    """Cut the documents of a window into chunks of so many tokens and mix these; 0: documents whole."""
+    domain_tags: dict[str, str] = field(default_factory=dict)
+    """By source, the token (its text) that follows the anchor in each of the source's pieces."""
+
+
+@dataclass
+class OrderConfig:
+    """The order in which training takes windows."""
+
+    balance_steps: int = 16
+    """Steps of a block whose windows are sorted by attention work and cut into steps anew, so that the
+    data-parallel ranks of a step work alike; 0: the plain permutation. The price: windows of one
+    step are of like document lengths, though every block keeps the mixture."""
 
 
 @dataclass
@@ -205,6 +240,7 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     rope: RopeConfig = field(default_factory=RopeConfig)
     context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
@@ -242,6 +278,23 @@ class InspectConfig:
     """Pieces shown in full; the rest are counted."""
     picture: str | None = None
     """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
+
+
+@dataclass
+class ExportDataConfig:
+    """Config of `anchorcontext export_data`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    splits: list[str] = field(default_factory=list)
+    """`train`, `held_out` or both; empty: those that have windows."""
+    windows: int = 0
+    """Windows exported of each split, the first; 0 takes all."""
+    file_tokens: int = 33_554_432
+    """Rows of all windows in a file, at most (but one window at least); so many ids are held in memory."""
+    overwrite: bool = False
+    """Replace an earlier export in the folder."""
+    output: str = MISSING
+    """Folder of the dataset."""
 
 
 @dataclass
@@ -310,6 +363,7 @@ class ReportConfig:
 SCHEMAS: dict[str, Any] = {
     "pack": PackConfig,
     "inspect": InspectConfig,
+    "export_data": ExportDataConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "simulate": SimulateConfig,

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
+from data_prep.pack.account import window_work
 from data_prep.pack.index import SPLITS, PackIndex
-from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT, piece_rows
+from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,12 @@ class Window:
     Attributes:
         input_ids: int64 [N]; rows that no piece fills hold the anchor id.
         piece_lengths: rows of each piece: anchor, tokens, end-of-document row.
-        document_ids: the document of each piece, by its number over all sources.
+        document_ids: the document of each piece, by its number over all sources; a document that the
+            mixture repeats has another number each time.
         starts: whether each piece begins its document.
         ends: whether each piece ends its document.
-        prefix_lengths: rows before each piece's tokens.
+        prefix_lengths: rows before each piece's tokens: anchor, and tag; 0 for an interleaved chunk
+            whose document began earlier in the window.
         piece_sources: the source of each piece, an index into `PackedWindows.source_names`.
         loss_mask: bool [N], true where the row's token is to be learned; None: all of them.
     """
@@ -100,37 +103,54 @@ class PackedWindows:
             raise IndexError(f"window {index} of {len(self)}")
         first = int(self._window_ends[index - 1]) if index else 0
         pieces = np.asarray(self._pieces[first : int(self._window_ends[index])])
-        lengths = piece_rows(pieces, self._index.end_of_document).tolist()
+        lengths, prefixes = self._index.piece_rows(pieces).tolist(), self._index.prefix_rows(pieces).tolist()
         return Window(
-            input_ids=torch.from_numpy(self._gather_ids(pieces, lengths)),
+            input_ids=torch.from_numpy(self._gather_ids(pieces, lengths, prefixes)),
             piece_lengths=lengths,
             document_ids=pieces["document"].tolist(),
             starts=((pieces["flags"] & STARTS_DOCUMENT) > 0).tolist(),
             ends=((pieces["flags"] & ENDS_DOCUMENT) > 0).tolist(),
-            prefix_lengths=[ANCHOR_ROWS] * len(pieces),
+            prefix_lengths=prefixes,
             piece_sources=pieces["source"].tolist(),
         )
 
+    def attention_work(self, numbers: np.ndarray | None = None) -> np.ndarray:
+        """Attention work (`window_work`) of these windows, or of all in their order; int64 [windows]."""
+        ends = np.asarray(self._window_ends, dtype=np.int64)
+        counts = np.diff(ends, prepend=0)
+        pieces = np.asarray(self._pieces)
+        if numbers is not None:
+            ends, counts = ends[numbers], counts[numbers]
+            pieces = np.concatenate([pieces[:0], *(pieces[end - n : end] for end, n in zip(ends, counts, strict=True))])
+        return window_work(pieces, self._index.piece_rows(pieces), np.repeat(np.arange(len(counts)), counts))
+
     def origin(self, document: int) -> tuple[str, int]:
         """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
+        if document < 0:
+            raise IndexError(f"document {document} is less than 0")
+        document %= self._index.num_documents  # repeated by a mixture, it lies where it lay
         for store in self._stores:
             if document < store.num_documents:
                 return store.origin(document)
             document -= store.num_documents
-        raise IndexError(f"the index has {sum(store.num_documents for store in self._stores)} documents")
+        raise AssertionError("the manifest counts the stores' documents")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files itself: pickled, a memory map would be copied whole."""
         return PackedWindows, (self._index.folder, self.split)
 
-    def _gather_ids(self, pieces: np.ndarray, lengths: list[int]) -> np.ndarray:
+    def _gather_ids(self, pieces: np.ndarray, lengths: list[int], prefixes: list[int]) -> np.ndarray:
         """The ids of the window's rows, int64 [N]."""
         ids = np.full(self.window_tokens, self.anchor_id, dtype=np.int64)
         ends_with_eos = ((pieces["flags"] & ENDS_DOCUMENT) > 0) & (self._index.end_of_document == "eos")
-        columns = (pieces[name].tolist() for name in ("source", "shard", "start", "length"))
+        columns = [pieces[name].tolist() for name in ("source", "shard", "start", "length")]
         row = 0
-        for source, shard, start, length, rows, ends in zip(*columns, lengths, ends_with_eos.tolist(), strict=True):
-            first = row + ANCHOR_ROWS
+        for source, shard, start, length, rows, prefix, ends in zip(
+            *columns, lengths, prefixes, ends_with_eos.tolist(), strict=True
+        ):
+            first = row + prefix
+            if prefix > ANCHOR_ROWS:
+                ids[row + ANCHOR_ROWS] = self._index.tag_ids[source]
             ids[first : first + length] = self._stores[source].tokens(shard)[start : start + length]
             row += rows
             if ends:
