@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,8 @@ from data_prep.read.source import Source
 
 # Files a sample is spread over, where there are as many: enough that no file decides for all.
 _FILES = 32
-_RECORDS_MEASURED = 1000
+# Of how much of one file records are counted: much more than is read ahead at once.
+_BYTES_MEASURED = 16 << 20
 _LIMIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%|KB|MB|GB|TB|_?records?)?", re.IGNORECASE)
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
@@ -101,15 +101,22 @@ def _share(limit: Limit, files: Sequence[InputFile], source: Source, total: int)
 
 
 def _estimate_records(files: Sequence[InputFile], source: Source, total: int) -> float:
-    """How many records a source has, from how long the first ones of its middle file are in storage."""
+    """How many records a source has, from those at the begin of its middle file."""
     from data_prep.read.records import open_records
 
     file = files[len(files) // 2]
-    told: list[int] = []
-    with open_records(file, source, told.append) as records:
-        count = sum(1 for _ in itertools.islice(records, _RECORDS_MEASURED))
-    num_bytes = min(sum(told), file.num_bytes) or file.num_bytes
-    return count * total / num_bytes if num_bytes else count
+    read = count = 0
+
+    def on_bytes(num_bytes: int) -> None:
+        nonlocal read
+        read += num_bytes
+
+    with open_records(file, source, on_bytes) as records:
+        for _ in records:
+            count += 1
+            if read >= _BYTES_MEASURED:
+                break
+    return count * total / max(min(read, file.num_bytes), 1)
 
 
 def sampled(records: Iterator[Record], file: InputFile) -> Iterator[Record]:

@@ -34,7 +34,7 @@ def split_file(file: InputFile, unit_bytes: int, source: Source | None = None) -
     if is_whole or is_remote(file.path) or compression_of(file.path) is not None:
         return [file]
     assert starts_in is not None
-    edges = [*starts_in(file, unit_bytes), file.num_bytes]
+    edges = [*(start for start in starts_in(file, unit_bytes) if start < file.num_bytes), file.num_bytes]
     return [replace(file, span=(begin, end), num_bytes=end - begin) for begin, end in itertools.pairwise(edges)]
 
 
@@ -49,9 +49,7 @@ def _line_starts(file: InputFile, unit_bytes: int) -> list[int]:
                     break
             else:
                 break
-            if (start := lines.tell() - len(block) + at + 1) >= file.num_bytes:
-                break
-            edges.append(start)
+            edges.append(lines.tell() - len(block) + at + 1)
     return edges
 
 

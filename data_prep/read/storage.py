@@ -33,7 +33,7 @@ def file_system(address: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         return fsspec.core.url_to_fs(address, **options)
     except Exception as error:  # ImportError names the package; others are the store's own
-        raise DataError(f"{address} cannot be opened: {error or error!r}") from error
+        raise DataError(f"{address} cannot be opened: {said(error)}") from error
 
 
 def open_binary(path: str, options: Mapping[str, Any]) -> BinaryIO:
@@ -50,8 +50,13 @@ def open_binary(path: str, options: Mapping[str, Any]) -> BinaryIO:
     except DataError:
         raise
     except Exception as error:
-        reason = getattr(error, "strerror", None) or error or repr(error)
+        reason = getattr(error, "strerror", None) or said(error)
         raise DataError(f"{path} cannot be read: {reason}") from error
+
+
+def said(error: Exception) -> str:
+    """What an error says, or its kind where it says nothing."""
+    return str(error) or repr(error)
 
 
 @contextmanager
@@ -89,7 +94,7 @@ def remote_files(address: str, options: Mapping[str, Any]) -> tuple[str, dict[st
         else:
             found, root = files.find(path, detail=True) if files.exists(path) else {}, path.rstrip("/")
     except Exception as error:
-        raise DataError(f"{address} cannot be listed: {error or error!r}") from error
+        raise DataError(f"{address} cannot be listed: {said(error)}") from error
     return root, {files.unstrip_protocol(name): info for name, info in found.items() if info["type"] == "file"}
 
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 from data_prep.errors import DataError
 from data_prep.read.input_file import InputFile
-from data_prep.read.storage import is_remote, open_binary
+from data_prep.read.storage import is_remote, open_binary, said
 from data_prep.read.unpack import UnpackedFile, compression_of
 
 _BUFFER_BYTES = 1 << 20
@@ -121,6 +121,6 @@ class _CountedFile(io.RawIOBase):
                 return self._file.readinto(view) or 0  # type: ignore[attr-defined]
             data = self._file.read(len(view))
         except Exception as error:  # what a remote store raises is its own
-            raise DataError(f"{self._path} cannot be read on: {error or error!r}") from error
+            raise DataError(f"{self._path} cannot be read on: {said(error)}") from error
         view[: len(data)] = data
         return len(data)

@@ -23,7 +23,9 @@ from data_prep.read.storage import is_remote
 
 _MARK = b"MMIDIDX\x00\x00"
 _HEADER_BYTES = 34
-_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # 6 and 7 are floats
+# What a code means in Megatron and, where that differs, in DeepSpeed's copy of it: the data's size says
+# which. 7 is a float in the one and uint32 in the other, so it is refused.
+_DTYPES = {1: ("u1",), 2: ("i1",), 3: ("<i2",), 4: ("<i4",), 5: ("<i8",), 6: ("<u2",), 8: ("<u2", "<u8")}
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,30 @@ def read_index(path: str, num_bytes: int) -> Index:
 def _parse(data: bytes, num_bytes: int) -> Index:
     if data[:9] != _MARK or int.from_bytes(data[9:17], "little") != 1:
         raise ValueError("not an index of version 1")
-    dtype = np.dtype(_DTYPES[data[17]])
     num_sequences, num_bounds = np.frombuffer(data, "<u8", 2, 18).tolist()
     at = _HEADER_BYTES
     if len(data) < at + 12 * num_sequences + 8 * num_bounds:
         raise ValueError("it is cut short")
     lengths = np.frombuffer(data, "<i4", num_sequences, at).astype(np.int64)
+    dtype = _dtype(data[17], int(lengths.sum()), num_bytes)
     places = np.frombuffer(data, "<i8", num_sequences, at + 4 * num_sequences)
     bounds = np.frombuffer(data, "<i8", num_bounds, at + 12 * num_sequences)
     ends = places + lengths * dtype.itemsize
     in_a_row = num_sequences == 0 or (places[0] == 0 and (places[1:] == ends[:-1]).all())
-    if (lengths < 0).any() or not in_a_row or (ends[-1] if num_sequences else 0) != num_bytes:
+    if (lengths < 0).any() or not in_a_row:
         raise ValueError("its sequences are not those of the data")
     if num_bounds < 1 or bounds[0] != 0 or bounds[-1] != num_sequences or (np.diff(bounds) < 0).any():
         raise ValueError("its documents are not made of its sequences")
     totals = np.concatenate([[0], np.cumsum(lengths)])
     edges = totals[bounds]
     return Index(dtype, edges[:-1] * dtype.itemsize, np.diff(edges))
+
+
+def _dtype(code: int, num_ids: int, num_bytes: int) -> np.dtype:
+    for dtype in map(np.dtype, _DTYPES.get(code, ())):
+        if dtype.itemsize * num_ids == num_bytes:
+            return dtype
+    raise ValueError(f"{num_ids} ids of dtype code {code} are not {num_bytes} bytes")
 
 
 def read_megatron(path: str, file: InputFile, source: Source, on_share: OnShare) -> Iterator[TokenDocument | Skipped]:
