@@ -40,11 +40,11 @@ ALLOWED = {
     "plots": {"layout"},
     "train": {*_RUNS, "console"},
     "evaluate": {*_RUNS, "plots", "console", "train.ranks"},
-    "inspect": {*_RUNS, "plots", "console"},
+    "inspect": {*_RUNS, "plots", "console", "report"},
     "export_data": {*_RUNS, "console", "data_prep.pack"},
     "simulate": {*_RUNS, "plots", "console"},
     "report": {*_RUNS, "plots", "console", "data_prep"},
-    "pack": {"data_prep", "console"},
+    "pack": {"data_prep", "console", "data", "report"},
     "cli": {"config"},
     "data_prep": set(),
 }
