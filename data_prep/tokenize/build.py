@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from data_prep.disk import only_writer, read_json, remove_partial, write_json
 from data_prep.errors import DataError
-from data_prep.read import Document, Source, check_has_documents, find_files, open_records
+from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
 from data_prep.tokenize.finish import PLAN, finish_store, sweep
 from data_prep.tokenize.pool import OnBytes, write_shards
@@ -46,6 +47,7 @@ class _Job:
     source: Source
     folder: Path
     units: list[Unit]
+    sample: dict[str, Any] | None
     reused: bool
 
 
@@ -92,22 +94,22 @@ def build_stores(
         write_shards(tasks, tokenizer, num_workers, on_bytes)
         for job in jobs:
             if not job.reused:
-                finish_store(job.source, job.units, job.folder, tokenizer)
+                finish_store(job.source, job.units, job.sample, job.folder, tokenizer)
         return [BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(jobs, kept, strict=True)]
 
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
     """Look for everything that can be wrong with a source and its store; changes nothing."""
     _check_apart(source, folder)
-    files = find_files(source)
-    units = plan_units(files)
+    files, sample = sample_files(find_files(source), source)
+    units = plan_units(files, source)
     if (folder / MANIFEST).is_file():
         try:
             found = differences(folder, source, tokenizer, files)
         except DataError as error:  # damaged, or of another format version
             found = [str(error)]
         if not found:
-            return _Job(source, folder, units, reused=True)
+            return _Job(source, folder, units, sample, reused=True)
         if not overwrite:
             raise DataError(
                 f"the token store {folder} is not what this config makes:\n"
@@ -115,7 +117,7 @@ def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwri
                 + "\nSet overwrite=true to make it anew (indexes of it must be packed again), or another data.store"
             )
     check_has_documents(source, files)
-    return _Job(source, folder, units, reused=False)
+    return _Job(source, folder, units, sample, reused=False)
 
 
 def _sample(job: _Job) -> list[str]:

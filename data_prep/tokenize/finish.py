@@ -12,7 +12,7 @@ from typing import Any
 
 from data_prep.disk import CheckedFile, read_json, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import Source
+from data_prep.read import Source, check_bad
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, store_hash
 from data_prep.tokenize.shard_writer import PARTS, record_file, skipped_file
 from data_prep.tokenize.shards import Unit
@@ -21,13 +21,24 @@ from data_prep.tokenize.tokenizer import DocumentTokenizer
 PLAN = "plan.json"
 
 
-def finish_store(source: Source, units: Sequence[Unit], folder: Path, tokenizer: DocumentTokenizer) -> None:
-    """Gather the units' records into the manifest, which makes the folder a store."""
+def finish_store(
+    source: Source,
+    units: Sequence[Unit],
+    sample: dict[str, Any] | None,
+    folder: Path,
+    tokenizer: DocumentTokenizer,
+) -> None:
+    """Gather the units' records into the manifest, which makes the folder a store.
+
+    Raises:
+        DataError: no document is left, or too many records were bad; the shards stay.
+    """
     records: list[dict[str, Any]] = [read_json(record_file(folder, unit.number)) for unit in units]
     inputs = _with_lines_before([entry for record in records for entry in record.pop("inputs")])
     skipped: dict[str, int] = {}
     for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
         skipped[reason] = skipped.get(reason, 0) + count
+    check_bad(source, sum(record["documents"] for record in records), skipped)
     _gather_skipped(folder, [skipped_file(folder, unit.number) for unit in units], inputs)
     write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
     manifest: dict[str, Any] = {
@@ -43,6 +54,7 @@ def finish_store(source: Source, units: Sequence[Unit], folder: Path, tokenizer:
             "text_bytes": sum(record["text_bytes"] for record in records),
             "skipped": dict(sorted(skipped.items())),
         },
+        **({} if sample is None else {"sample": sample}),
         "shards": records,
     }
     if not manifest["counts"]["documents"]:

@@ -22,8 +22,8 @@ def differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, file
     if manifest["tokenizer"]["hash"] != tokenizer.info.hash:
         found.append(f"tokenizer: made with {manifest['tokenizer']['path']}, now {tokenizer.info.path} (other ids)")
     for name, value in source.options().items():
-        if manifest["options"][name] != value:
-            found.append(f"{name}: made with {manifest['options'][name]!r}, now {value!r}")
+        if manifest["options"].get(name) != value:
+            found.append(f"{name}: made with {manifest['options'].get(name)!r}, now {value!r}")
     entries = [json.loads(line) for line in (folder / FILES).read_text(encoding="utf-8").splitlines()]
     before: dict[str, list[dict[str, Any]]] = {}  # the parts of each file
     for entry in entries:

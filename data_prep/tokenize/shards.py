@@ -38,7 +38,7 @@ class Unit:
         return sum(file.num_bytes for file in self.files)
 
 
-def plan_units(files: Sequence[InputFile], unit_bytes: int | None = None) -> list[Unit]:
+def plan_units(files: Sequence[InputFile], source: Source | None = None, unit_bytes: int | None = None) -> list[Unit]:
     """Cut large files where they can be cut, and group the parts, in order, until a group holds `unit_bytes`.
 
     A larger file that cannot be cut stands alone. The parts are numbered anew: a table and `files.jsonl`
@@ -47,7 +47,7 @@ def plan_units(files: Sequence[InputFile], unit_bytes: int | None = None) -> lis
     if unit_bytes is None:
         total = sum(file.num_bytes for file in files)
         unit_bytes = min(max(_MIN_UNIT_BYTES, total // _MAX_UNITS), _MAX_UNIT_BYTES)
-    parts = itertools.chain.from_iterable(split_file(file, unit_bytes) for file in files)
+    parts = itertools.chain.from_iterable(split_file(file, unit_bytes, source) for file in files)
     groups: list[list[InputFile]] = []
     room = 0
     for number, part in enumerate(parts):

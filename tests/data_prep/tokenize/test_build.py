@@ -122,7 +122,7 @@ def _many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
         write_jsonl(folder / f"{number:02d}.jsonl", [{"text": f"text {number} {line}"} for line in range(20)])
     size = (folder / "00.jsonl").stat().st_size
     plan = shards.plan_units
-    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, 2 * size + 50))
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, 2 * size + 50))
     return Source("many", str(folder))
 
 
@@ -271,7 +271,7 @@ shards._CHECKPOINT_SECONDS = 0.0  # in worker processes too, which run this file
 shard_writer._BATCH_CHARACTERS = 20_000
 if __name__ == "__main__":
     plan = shards.plan_units
-    build.plan_units = lambda files: plan(files, {_UNIT_BYTES})
+    build.plan_units = lambda files, source: plan(files, source, {_UNIT_BYTES})
     tokenizer = load_tokenizer(str(folder / "tokenizer"))
     (built,) = build_stores([Source("many", str(folder / "files"))], tokenizer, folder / "store", num_workers=2)
     print(built.kept_shards, built.reused)
@@ -323,7 +323,7 @@ def test_a_killed_run_is_continued_to_the_same_bytes(tmp_path: Path, monkeypatch
     continued = folder_bytes(store)
     shutil.rmtree(store)
     plan = shards.plan_units
-    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, _UNIT_BYTES))
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, _UNIT_BYTES))
     (undisturbed,) = _build(tmp_path, Source("many", str(tmp_path / "files")))
     assert folder_bytes(undisturbed.store.folder) == continued
 
@@ -396,7 +396,7 @@ def test_a_large_file_is_cut_and_its_lines_keep_their_numbers(tmp_path: Path, mo
     path = write_jsonl(tmp_path / "a.jsonl", [*records[:70], b"{bad \xf0", {"text": "\ud800"}, *records[70:]])
     (whole,) = _build(tmp_path / "whole", Source("s", str(path)))
     plan = shards.plan_units
-    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, path.stat().st_size // 7))
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, path.stat().st_size // 7))
     (cut,) = _build(tmp_path / "cut", Source("s", str(path)), num_workers=2)
     assert (whole.store.num_shards, cut.store.num_shards) == (1, 7)
     assert _texts(cut.store) == _texts(whole.store)
