@@ -18,10 +18,10 @@ from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
 from anchorcontext.console import plain_table, progress_bar, table_console
 from anchorcontext.machine import usable_cores
-from data_prep.pack import SPLITS, BuiltIndex, PackOptions, build_index
+from data_prep.pack import SPLITS, BuiltIndex, LengthRule, PackOptions, build_index
 from data_prep.read import FILTERED, Source
 from data_prep.store import SKIPPED, TokenStore
-from data_prep.tokenize import BuiltStore, build_stores, load_tokenizer
+from data_prep.tokenize import BuiltStore, DocumentTokenizer, build_stores, load_tokenizer
 
 
 def run(config: PackConfig) -> None:
@@ -32,9 +32,9 @@ def run(config: PackConfig) -> None:
     """
     data = config.data
     console = table_console()
-    options = PackOptions(data.window_tokens, data.end_of_document, data.held_out_fraction, data.seed)
     sources = read_sources(data)
     tokenizer = load_tokenizer(data.tokenizer)
+    options = pack_options(data, tokenizer)
     with _SourceBars() as bars:
         stores = build_stores(
             sources,
@@ -44,6 +44,7 @@ def run(config: PackConfig) -> None:
             overwrite=config.overwrite,
             on_total=bars.begin,
             on_bytes=bars.advance,
+            on_path=lambda said: console.print(f"tokenizing by {said}", soft_wrap=True),
         )
     with console.status("packing windows"):
         index = build_index(
@@ -60,6 +61,33 @@ def read_sources(data: DataConfig) -> list[Source]:
     ]
 
 
+def pack_options(data: DataConfig, tokenizer: DocumentTokenizer) -> PackOptions:
+    """The config as the packer takes it.
+
+    Raises:
+        DataError: a domain tag that is no token of the tokenizer.
+    """
+    rules = {}
+    for name, source in data.sources.items():
+        shortest = data.min_document_tokens if source.min_document_tokens is None else source.min_document_tokens
+        rules[name] = LengthRule(shortest, source.upsample_from_tokens, source.keep_short_fraction)
+    return PackOptions(
+        window_tokens=data.window_tokens,
+        end_of_document=data.end_of_document,
+        held_out_fraction=data.held_out_fraction,
+        seed=data.seed,
+        algorithm=data.algorithm,
+        long_documents=data.long_documents,
+        last_windows=data.last_windows,
+        lengths={name: rule for name, rule in sorted(rules.items()) if rule != LengthRule()},
+        mixture=dict(sorted(data.mixture.items())),
+        total_tokens=data.total_tokens,
+        exhausted=data.exhausted,
+        interleave_chunk_tokens=data.interleave_chunk_tokens,
+        domain_tags={name: tokenizer.token_id(text) for name, text in sorted(data.domain_tags.items())},
+    )
+
+
 def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIndex) -> None:
     """Documents and tokens of each source, windows of each split, and everything left out."""
     manifest = index.index.manifest
@@ -69,6 +97,9 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
     console.print(f"index {index.index.folder}: {how} ({manifest['index_hash'][:12]})", soft_wrap=True)
     console.print(_source_table(manifest["account"]))
     console.print(_split_table(manifest))
+    for table in (_dropped_table(manifest), _mixture_table(manifest["account"])):
+        if table is not None:
+            console.print(table)
     for built in stores:
         if built.store.manifest["counts"]["skipped"]:
             console.print(_skipped_line(built.store), soft_wrap=True)
@@ -115,6 +146,43 @@ def _split_table(manifest: dict[str, Any]) -> Table:
         counts = manifest["splits"][split]
         values = [f"{counts[name]:,}" for name in columns]
         table.add_row(split, f"{counts['windows']:,}", f"{counts['density']:.3%}", *values)
+    return table
+
+
+def _dropped_table(manifest: dict[str, Any]) -> Table | None:
+    """What was read and not packed, and what was packed again; None where there is nothing of it."""
+    table = plain_table("Not packed, or packed again", ("split", "what", "documents", "tokens"), left={"split", "what"})
+    for split in SPLITS:
+        counts = manifest["splits"][split]
+        entries = dict(counts["dropped"])
+        if counts["repeated"]["tokens"]:
+            entries["repeated by the mixture"] = counts["repeated"]
+        for what, amount in entries.items():
+            table.add_row(split, what, f"{amount['documents']:,}", f"{amount['tokens']:,}")
+        if counts["needlessly_cut"]:
+            table.add_row(split, "cut, though shorter than a window", f"{counts['needlessly_cut']:,}", "")
+    return table if table.row_count else None
+
+
+def _mixture_table(account: dict[str, Any]) -> Table | None:
+    """Tokens of each source against what the mixture wanted; None without a mixture."""
+    shares = {name: counts["train"]["share"] for name, counts in account.items() if counts["train"]["share"]}
+    if not shares:
+        return None
+    columns = ("source", "weight", "wanted", "packed", "share", "there are", "used")
+    table = plain_table("Mixture of the training split, in tokens", columns, left={"source"})
+    total = sum(account[name]["train"]["tokens"] for name in shares)
+    for name, share in shares.items():
+        tokens, available = account[name]["train"]["tokens"], share["available_tokens"]
+        table.add_row(
+            name,
+            f"{share['weight']:.2%}",
+            f"{share['target_tokens']:,}",
+            f"{tokens:,}",
+            f"{tokens / total:.2%}",
+            f"{available:,}",
+            f"{tokens / available:.2f} times" if available else "",
+        )
     return table
 
 

@@ -115,6 +115,43 @@ def test_the_order_of_sources_in_the_config_has_no_effect(config: PackConfig, tm
     pack.run(config)  # a difference would be refused
 
 
+def test_a_mixture_is_packed_and_shown(config: PackConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    config.data.mixture = {"books": 1.0, "code": 3.0}
+    config.data.total_tokens, config.data.exhausted = 8_000, "repeat"
+    config.data.sources["books"].min_document_tokens = 20
+    config.data.sources["code"].upsample_from_tokens = 50
+    config.data.sources["code"].keep_short_fraction = 0.5
+    config.data.domain_tags = {"code": "<s>"}
+    pack.run(config)
+    manifest = PackedWindows(config.data.index).manifest
+    lines = [" ".join(line) for line in _lines(capsys)]
+    for source, wanted, weight in (("books", 2_000, "25.00%"), ("code", 6_000, "75.00%")):
+        figures = manifest["account"][source]["train"]
+        assert figures["share"]["target_tokens"] == wanted
+        assert abs(figures["tokens"] - wanted) < 128
+        assert any(line.startswith(f"{source} {weight} {wanted:,} {figures['tokens']:,}") for line in lines)
+    counts = manifest["splits"]["train"]
+    assert counts["repeated"]["tokens"] > 0
+    expected = {**counts["dropped"], "repeated by the mixture": counts["repeated"]}
+    assert "shorter than min_document_tokens" in expected
+    assert "short, left out by keep_short_fraction" in expected
+    for what, amount in expected.items():
+        assert f"train {what} {amount['documents']:,} {amount['tokens']:,}" in lines
+    assert manifest["options"]["domain_tags"] == {"code": 0}
+
+
+def test_a_mixture_that_asks_for_too_much_says_what_is_missing(config: PackConfig) -> None:
+    config.data.mixture, config.data.total_tokens = {"books": 1.0, "code": 1.0}, 10**6
+    with pytest.raises(DataError, match=r"books: needs 500,000 tokens, has [\d,]+ .*\n.*code: needs 500,000"):
+        pack.run(config)
+
+
+def test_a_tag_that_is_no_token(config: PackConfig) -> None:
+    config.data.domain_tags = {"code": "several"}
+    with pytest.raises(DataError, match="'several' is 7 tokens, where one is needed"):
+        pack.run(config)
+
+
 def test_from_the_command_line(
     config: PackConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,8 @@ from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import RANGES, field_problems
-from anchorcontext.config.files import index_problems, missing_path, model_problems, source_problems
+from anchorcontext.config.files import index_problems, missing_path, model_problems
+from anchorcontext.config.pack_check import pack_problems
 from anchorcontext.config.schema import (
     ContextParallelConfig,
     EvaluateConfig,
@@ -26,7 +27,6 @@ from anchorcontext.config.schema import (
     TrainConfig,
 )
 from anchorcontext.machine import uses_gpu
-from data_prep.read import FORMATS
 
 
 def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = uses_gpu) -> list[Problem]:
@@ -40,7 +40,7 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
     found = list(field_problems(config))
     match config:
         case PackConfig():
-            found += _pack_problems(config)
+            found += pack_problems(config)
         case InspectConfig():
             found += index_problems(config.data)
             found += _suffix_problems("picture", config.picture)
@@ -57,20 +57,6 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
         case _:
             raise TypeError(f"no check for a {type(config).__name__}")
     return found
-
-
-def _pack_problems(config: PackConfig) -> Iterator[Problem]:
-    if not config.data.sources:
-        yield Problem(
-            "data.sources", "{}", "nothing to pack: choose data=NAME, or '+data.sources={NAME: {path: FOLDER}}'"
-        )
-    for name, source in config.data.sources.items():
-        yield from source_problems(f"data.sources.{name}.path", source.path)
-        if source.format not in FORMATS:
-            yield Problem(f"data.sources.{name}.format", source.format, f"choose one of {', '.join(FORMATS)}")
-    yield from missing_path(
-        "data.tokenizer", config.data.tokenizer, "give a tokenizer's folder, or a hub name (owner/name)"
-    )
 
 
 def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], bool]) -> Iterator[Problem]:

@@ -14,12 +14,28 @@ from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
 from anchorcontext.config.schema import EvaluateConfig, ExportDataConfig, InspectConfig, SimulateConfig, TrainConfig
+from data_prep.pack.options import ALGORITHMS, END_OF_DOCUMENT, EXHAUSTED, LAST_WINDOWS, LONG_DOCUMENTS
 
-GROUPS = ("model", "data", "attention", "rope", "context_parallel", "deepspeed", "optim", "logger", "experiment")
+GROUPS = (
+    "model",
+    "data",
+    "mixture",
+    "attention",
+    "rope",
+    "context_parallel",
+    "deepspeed",
+    "optim",
+    "logger",
+    "experiment",
+)
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "model.init": ("pretrained", "random"),
-    "data.end_of_document": ("eos", "none"),
+    "data.end_of_document": END_OF_DOCUMENT,
+    "data.algorithm": ALGORITHMS,
+    "data.long_documents": LONG_DOCUMENTS,
+    "data.last_windows": LAST_WINDOWS,
+    "data.exhausted": EXHAUSTED,
     "attention.arm": ("full", "document", "document_reset", "anchor"),
     "attention.kernel": ("auto", "math", "cpu", "flash", "flash3", "flash4", "flex"),
     "rope.compute": ("float32", "bf16"),
@@ -78,6 +94,9 @@ RANGES: dict[str, Range] = {
     "data.window_tokens": Range(2),
     "data.held_out_fraction": Range(0, 1, open_high=True),
     "data.seed": Range(0),
+    "data.min_document_tokens": Range(1),
+    "data.total_tokens": Range(1),
+    "data.interleave_chunk_tokens": Range(0),
     "order.balance_steps": Range(0),
     "rope.base": Range(1, open_low=True),
     "context_parallel.size": Range(1),

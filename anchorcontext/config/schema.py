@@ -38,6 +38,12 @@ class SourceConfig:
     """The JSON field that holds the text."""
     where: dict[str, str] = field(default_factory=dict)
     """Keep only JSON records whose fields equal these values (numbers and true, false as JSON writes them)."""
+    min_document_tokens: int | None = None
+    """Documents of this source with fewer tokens are not packed. Null: `data.min_document_tokens`."""
+    upsample_from_tokens: int = 0
+    """With keep_short_fraction: documents from so many tokens on are all kept for training. 0: no upsampling."""
+    keep_short_fraction: float = 1.0
+    """Share of the shorter documents that are kept for training, chosen at random."""
 
 
 @dataclass
@@ -59,7 +65,26 @@ class DataConfig:
     held_out_fraction: float = 0.01
     """Share of documents, chosen by a hash of their text, kept for the `held_out` split."""
     seed: int = 0
-    """Seed of the order in which `pack` shuffles windows."""
+    """Seed of everything that `pack` decides by chance: the order of windows, documents of a mixture."""
+    algorithm: str = "best_fit_decreasing"
+    """`best_fit_decreasing`, `first_fit`, `concat_and_chop` (cuts documents that would fit) or
+    `one_document` a window."""
+    long_documents: str = "split"
+    """A document longer than a window: `split` over windows, `head` (its first window), or `drop`."""
+    min_document_tokens: int = 1
+    """Documents with fewer tokens are not packed; a source can say otherwise."""
+    last_windows: str = "keep"
+    """`drop` leaves out the emptiest window of each split (of concat_and_chop the last) unless it is full."""
+    mixture: dict[str, float] = field(default_factory=dict)
+    """Weight of each source in the training tokens, any positive numbers. Empty: every source as it is."""
+    total_tokens: int | None = None
+    """Training tokens to pack. Null: as many as the mixture allows without repeating a document."""
+    exhausted: str = "error"
+    """A source that has fewer tokens than the mixture wants: `error`, or `repeat` its documents."""
+    interleave_chunk_tokens: int = 0
+    """Cut the documents of a window into chunks of so many tokens and mix these; 0: documents whole."""
+    domain_tags: dict[str, str] = field(default_factory=dict)
+    """By source, the token (its text) that follows the anchor in each of the source's pieces."""
 
 
 @dataclass

@@ -14,13 +14,17 @@ from typing import Any
 
 from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import InputFile, Source, check_has_documents, content_hash, find_files
+from data_prep.read import Document, InputFile, Source, check_has_documents, content_hash, find_files, open_records
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file, store_hash
 from data_prep.tokenize.pool import OnBytes, write_shards
 from data_prep.tokenize.shards import PARTS, Unit, finished_record, plan_units
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 _PLAN = "plan.json"
+# Of how much text the fast path's proof is worth its seconds.
+_FAST_PATH_BYTES = 8 << 20
+_SAMPLED_FILES = 8
+_SAMPLED_CHARACTERS = 1 << 17
 _DIFFERENCES_SHOWN = 5
 
 
@@ -57,6 +61,7 @@ def build_stores(
     overwrite: bool = False,
     on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
     on_bytes: OnBytes = lambda name, num_bytes: None,
+    on_path: Callable[[str], None] = lambda said: None,
 ) -> list[BuiltStore]:
     """Make or reuse the token store `folder`/`source.name` of every source.
 
@@ -67,6 +72,7 @@ def build_stores(
         overwrite: make a store anew where it was made from other files, tokenizer or options.
         on_total: told what is left to read of each source, in bytes.
         on_bytes: told of every block read.
+        on_path: told which library tokenizes, and why.
 
     Raises:
         DataError: no sources, a source without documents, an existing store that differs (names
@@ -84,6 +90,8 @@ def build_stores(
             left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
             on_total(job.source.name, sum(unit.num_bytes for unit in left))
             tasks += [(job.source, unit, job.folder) for unit in left]
+        if sum(unit.num_bytes for _, unit, _ in tasks) >= _FAST_PATH_BYTES:
+            on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
         write_shards(tasks, tokenizer, num_workers, on_bytes)
         for job in jobs:
             if not job.reused:
@@ -111,6 +119,22 @@ def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwri
             )
     check_has_documents(source, files)
     return _Job(source, folder, units, reused=False)
+
+
+def _sample(job: _Job) -> list[str]:
+    """The first documents of some files, spread over the source."""
+    files = [file for unit in job.units for file in unit.files]
+    texts = []
+    for file in files[:: -(-len(files) // _SAMPLED_FILES)]:
+        left = _SAMPLED_CHARACTERS
+        with open_records(file, job.source) as records:
+            for record in records:
+                if isinstance(record, Document):
+                    texts.append(record.text[:_SAMPLED_CHARACTERS])
+                    left -= len(record.text)
+                if left <= 0:
+                    break
+    return texts
 
 
 def _check_apart(source: Source, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import shutil
 from pathlib import Path
@@ -165,3 +166,56 @@ def test_no_such_split_and_an_empty_one(tmp_path: Path) -> None:
         PackedWindows(folder, "test")
     with pytest.raises(DataError, match=r"the split held_out of .* has no windows: data\.held_out_fraction=0\.0"):
         PackedWindows(folder, "held_out")
+
+
+def test_a_domain_tag_follows_the_anchor_of_every_piece_of_its_source(tmp_path: Path) -> None:
+    texts = {"a": ["a" * 30, "aa"], "b": ["b" * 30, "bb"]}
+    tag = 2 + 35  # some byte's id
+    folder = make_index(tmp_path, texts, window_tokens=_WINDOW, held_out_fraction=0.0, domain_tags={"b": tag})
+    windows = PackedWindows(folder)
+    seen = []
+    for number in range(len(windows)):
+        window = windows[number]
+        for piece, row in enumerate(itertools.accumulate(window.piece_lengths[:-1], initial=0)):
+            prefix = window.prefix_lengths[piece]
+            assert prefix == 1 + window.piece_sources[piece]
+            ids = window.input_ids[row : row + window.piece_lengths[piece]]
+            assert ids[:prefix].tolist() == [windows.anchor_id, tag][:prefix]
+            seen.append(text_of(ids[prefix:].tolist()))
+            labels = window.layout("anchor").shift_labels(window.input_ids)[row : row + prefix].tolist()
+            assert labels == [ids[prefix] if window.starts[piece] else -100] * prefix
+    assert "".join(sorted("".join(seen))) == "$" * 4 + "a" * 32 + "b" * 32
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_interleaved_chunks_continue_their_document(tmp_path: Path, arm: str) -> None:
+    texts = ["abcdefghijkl", "ABCDEFGHIJKLMN"]
+    folder = make_index(tmp_path, texts, window_tokens=30, held_out_fraction=0.0, interleave_chunk_tokens=3)
+    window = PackedWindows(folder)[0]
+    assert len(window.piece_lengths) == 4 + 5
+    assert sorted(window.prefix_lengths) == [0] * 7 + [1] * 2
+    layout = window.layout(arm)
+    labels = layout.shift_labels(window.input_ids)
+    for document, text in enumerate(texts):
+        rows = [
+            row
+            for piece, begin in enumerate(layout.piece_offsets.tolist())
+            if window.document_ids[piece] == document
+            for row in range(begin, begin + window.piece_lengths[piece])
+        ]
+        assert text_of(window.input_ids[rows].tolist()) == f"^{text}$"
+        assert text_of(labels[rows[:-1]].tolist()) == f"{text}$"  # a chunk's last row predicts the next chunk
+        assert labels[rows[-1]] == -100
+        if arm in ("document", "anchor"):  # the later chunks see the earlier, the anchor included
+            assert layout.dense_mask()[rows[-1], rows].all()
+
+
+def test_a_repeated_document_is_another_document_of_the_same_origin(tmp_path: Path) -> None:
+    folder = make_index(
+        tmp_path, ["abc", "de"], window_tokens=32, held_out_fraction=0.0, total_tokens=15, exhausted="repeat"
+    )
+    windows = PackedWindows(folder)
+    window = windows[0]
+    assert len(set(window.document_ids)) == len(window.document_ids) == 6
+    assert {windows.origin(document)[1] for document in window.document_ids} == {1, 2}
+    assert window.layout("document").num_documents == 6
