@@ -6,22 +6,28 @@ held-out share (and another data.index) it reuses the stores and takes seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import DownloadColumn, TaskID
-from rich.table import Table
 
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
-from anchorcontext.console import plain_table, progress_bar, table_console
+from anchorcontext.console import progress_bar, table_console
 from anchorcontext.machine import usable_cores
-from data_prep.pack import SPLITS, BuiltIndex, LengthRule, PackOptions, build_index
+from anchorcontext.report.packing import account_tables, balance_tables
+from anchorcontext.sample import is_sample, mixture_lines, sample_table, time_line
+from data_prep.disk import write_file
+from data_prep.pack import BuiltIndex, LengthRule, PackOptions, build_index
 from data_prep.read import FILTERED, Source
 from data_prep.store import SKIPPED, TokenStore
 from data_prep.tokenize import BuiltStore, DocumentTokenizer, build_stores, load_tokenizer
+
+PAGE = "report.html"
+"""Of an index, beside its `report.json`."""
 
 
 def run(config: PackConfig) -> None:
@@ -35,6 +41,7 @@ def run(config: PackConfig) -> None:
     sources = read_sources(data)
     tokenizer = load_tokenizer(data.tokenizer)
     options = pack_options(data, tokenizer)
+    began = time.monotonic()
     with _SourceBars() as bars:
         stores = build_stores(
             sources,
@@ -46,11 +53,17 @@ def run(config: PackConfig) -> None:
             on_bytes=bars.advance,
             on_path=lambda said: console.print(f"tokenizing by {said}", soft_wrap=True),
         )
+    seconds = time.monotonic() - began
     with console.status("packing windows"):
         index = build_index(
             [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
         )
-    print_summary(console, stores, index)
+    with console.status("reporting"):
+        report = write_reports(index.index.folder, config)
+    print_summary(console, stores, index, report)
+    account = index.index.manifest["account"]
+    if is_sample(account):
+        print_estimate(console, account, data, None if any(built.reused for built in stores) else seconds)
 
 
 def read_sources(data: DataConfig) -> list[Source]:
@@ -88,21 +101,41 @@ def pack_options(data: DataConfig, tokenizer: DocumentTokenizer) -> PackOptions:
     )
 
 
-def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIndex) -> None:
+def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
+    """Write the index's report as JSON and, where the config asks for it, as a page; nothing where both are there."""
+    from anchorcontext.data.statistics import stored_report, write_report  # torch costs seconds
+
+    there = stored_report(folder, config.balance)
+    report = there or write_report(folder, config.balance)
+    if config.page and not (there and (folder / PAGE).is_file()):
+        from anchorcontext.report.packing_page import packing_page  # and so does matplotlib
+
+        write_file(folder / PAGE, packing_page(folder.name, report).encode())
+    return report
+
+
+def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIndex, report: Mapping[str, Any]) -> None:
     """Documents and tokens of each source, windows of each split, and everything left out."""
     manifest = index.index.manifest
     for built in stores:
         console.print(f"store {built.store.folder}: {_how_built(built)}", soft_wrap=True)
     how = "found as it should be, nothing to do" if index.reused else "packed"
     console.print(f"index {index.index.folder}: {how} ({manifest['index_hash'][:12]})", soft_wrap=True)
-    console.print(_source_table(manifest["account"]))
-    console.print(_split_table(manifest))
-    for table in (_dropped_table(manifest), _mixture_table(manifest["account"])):
-        if table is not None:
-            console.print(table)
+    for figures in (*account_tables(report), *balance_tables(report)):
+        console.print(figures.for_terminal())
     for built in stores:
         if built.store.manifest["counts"]["skipped"]:
             console.print(_skipped_line(built.store), soft_wrap=True)
+
+
+def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
+    """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
+    console.print(sample_table(account))
+    lines = list(mixture_lines(account, data))
+    if seconds is not None and (line := time_line(account, seconds)) is not None:
+        lines.append(line)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _skipped_line(store: TokenStore) -> str:
@@ -122,68 +155,6 @@ def _how_built(built: BuiltStore) -> str:
         return "reused (same files, tokenizer and options)"
     kept = f", {built.kept_shards} of {built.store.num_shards} shards kept from an interrupted run"
     return "tokenized" + (kept if built.kept_shards else "")
-
-
-def _source_table(account: dict[str, Any]) -> Table:
-    columns = ("source", "documents", "skipped", "tokens", *SPLITS)
-    table = plain_table("Sources, in tokens", columns, left={"source"})
-    for name, counts in account.items():
-        table.add_row(
-            name,
-            f"{counts['documents']:,}",
-            f"{sum(counts['skipped'].values()):,}",
-            f"{counts['tokens']:,}",
-            *(f"{counts[split]['tokens']:,}" for split in SPLITS),
-        )
-    return table
-
-
-def _split_table(manifest: dict[str, Any]) -> Table:
-    columns = {"documents": "documents", "cut_documents": "cut", "tokens": "tokens", "padding_rows": "padding"}
-    title = f"Windows of {manifest['window_tokens']:,} rows (cut: documents longer than a window)"
-    table = plain_table(title, ("split", "windows", "density", *columns.values()), left={"split"})
-    for split in SPLITS:
-        counts = manifest["splits"][split]
-        values = [f"{counts[name]:,}" for name in columns]
-        table.add_row(split, f"{counts['windows']:,}", f"{counts['density']:.3%}", *values)
-    return table
-
-
-def _dropped_table(manifest: dict[str, Any]) -> Table | None:
-    """What was read and not packed, and what was packed again; None where there is nothing of it."""
-    table = plain_table("Not packed, or packed again", ("split", "what", "documents", "tokens"), left={"split", "what"})
-    for split in SPLITS:
-        counts = manifest["splits"][split]
-        entries = dict(counts["dropped"])
-        if counts["repeated"]["tokens"]:
-            entries["repeated by the mixture"] = counts["repeated"]
-        for what, amount in entries.items():
-            table.add_row(split, what, f"{amount['documents']:,}", f"{amount['tokens']:,}")
-        if counts["needlessly_cut"]:
-            table.add_row(split, "cut, though shorter than a window", f"{counts['needlessly_cut']:,}", "")
-    return table if table.row_count else None
-
-
-def _mixture_table(account: dict[str, Any]) -> Table | None:
-    """Tokens of each source against what the mixture wanted; None without a mixture."""
-    shares = {name: counts["train"]["share"] for name, counts in account.items() if counts["train"]["share"]}
-    if not shares:
-        return None
-    columns = ("source", "weight", "wanted", "packed", "share", "there are", "used")
-    table = plain_table("Mixture of the training split, in tokens", columns, left={"source"})
-    total = sum(account[name]["train"]["tokens"] for name in shares)
-    for name, share in shares.items():
-        tokens, available = account[name]["train"]["tokens"], share["available_tokens"]
-        table.add_row(
-            name,
-            f"{share['weight']:.2%}",
-            f"{share['target_tokens']:,}",
-            f"{tokens:,}",
-            f"{tokens / total:.2%}",
-            f"{available:,}",
-            f"{tokens / available:.2f} times" if available else "",
-        )
-    return table
 
 
 class _SourceBars:

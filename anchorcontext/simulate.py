@@ -25,7 +25,8 @@ from rich.table import Table
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import SimulateConfig
 from anchorcontext.console import counted, plain_table, progress_bar, table_console
-from anchorcontext.context_parallel import EXCHANGES, ContextPlan, CostModel, plan_context
+from anchorcontext.context_parallel import EXCHANGES, CostModel, plan_context
+from anchorcontext.context_parallel.figures import plan_figures
 from anchorcontext.data.length_mixes import sample_window
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.layout import WindowLayout
@@ -37,7 +38,7 @@ INDEX = "index"
 
 @dataclass(frozen=True)
 class Simulated:
-    """A policy and an exchange on some windows: means over them, but where said."""
+    """A policy and an exchange on some windows: means over them, but where said; figures as in `plan_figures`."""
 
     mix: str
     ranks: int
@@ -46,19 +47,12 @@ class Simulated:
     windows: int
     window_tokens: int
     rows_moved: float
-    """Key and value rows that all ranks receive in a forward pass."""
     of_lower_bound: float | None
-    """Rows moved over those that ranks must see and do not hold; None where nothing must be moved."""
     of_all_gather: float
-    """Rows moved over (ranks - 1) * window rows."""
     rows_gathered: float
-    """The most received rows that a rank holds at one time."""
     work_balance: float
-    """Query-key pairs of the rank with most over the mean."""
     padding_rows: float
-    """Rows that ranks compute in vain, the window's own padding among them."""
     time_of_ideal: float
-    """Modelled time of an attention layer over that of its computing alone, equally shared."""
     plan_milliseconds: float
     """Median time to make the plan, its layout and one rank's stages apart."""
     layout_milliseconds: float
@@ -166,23 +160,6 @@ def _simulate_case(
         layout_milliseconds=layout_time,
         stages_milliseconds=stages_time,
     )
-
-
-def plan_figures(plan: ContextPlan, costs: CostModel, used_rows: int) -> dict[str, float | None]:
-    """The figures of a plan, by their names in `Simulated`."""
-    moved, least = int(plan.rows_received_by_rank.sum()), int(plan.rows_missing_by_rank.sum())
-    all_gather = (plan.ranks - 1) * plan.num_rows
-    pairs = plan.pairs_by_rank
-    ideal = float(costs.compute_seconds(pairs).mean())
-    return {
-        "rows_moved": moved,
-        "of_lower_bound": moved / least if least else None,
-        "of_all_gather": moved / all_gather if all_gather else 0.0,
-        "rows_gathered": plan.rows_gathered,
-        "work_balance": float(pairs.max() / pairs.mean()) if pairs.any() else 1.0,
-        "padding_rows": plan.ranks * plan.rows_per_rank - used_rows,
-        "time_of_ideal": plan.seconds(costs) / ideal if ideal else 1.0,
-    }
 
 
 def result_table(mix: str, lines: Sequence[Simulated]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from anchorcontext import pack
 from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
+from anchorcontext.data.statistics import index_report
 from anchorcontext.data.windows import PackedWindows
 from data_prep.errors import DataError
 from tests.data_prep.corpus import byte_tokenizer, folder_bytes, write_jsonl
@@ -35,6 +37,7 @@ def config(tmp_path: Path) -> PackConfig:
             held_out_fraction=0.1,
         ),
         workers=1,
+        page=False,
     )
 
 
@@ -56,7 +59,8 @@ def test_packs_and_says_what_became_of_every_document(config: PackConfig, capsys
         counts = windows.manifest["splits"][windows.split]
         row = [counts[name] for name in ("documents", "cut_documents", "tokens", "padding_rows")]
         density = f"{counts['density']:.3%}"
-        assert [windows.split, f"{len(windows):,}", density, *(f"{value:,}" for value in row)] in lines
+        work = f"{windows.attention_work().mean() / windows.window_tokens**2:.1%}"
+        assert [windows.split, f"{len(windows):,}", density, *(f"{value:,}" for value in row), work] in lines
     text = "\n".join(" ".join(line) for line in lines)
     assert (
         f"skipped in books: 1 bad JSON (listed in {config.data.store}/books/skipped.jsonl), 1 left out by where" in text
@@ -107,6 +111,22 @@ def test_an_index_of_other_options_is_replaced_only_when_asked(config: PackConfi
     config.overwrite = True
     pack.run(config)
     assert PackedWindows(config.data.index).window_tokens == 64
+
+
+def test_the_report_lies_beside_the_index(config: PackConfig, tmp_path: Path) -> None:
+    config.page = True
+    pack.run(config)
+    folder = tmp_path / "index"
+    report = json.loads((folder / "report.json").read_text())
+    assert report == index_report(folder, config.balance)
+    assert "Windows of 128 rows" in (folder / "report.html").read_text()
+    before = folder_bytes(folder)
+    pack.run(config)
+    assert folder_bytes(folder) == before
+    config.overwrite, config.data.seed = True, 1
+    pack.run(config)
+    assert json.loads((folder / "report.json").read_text())["seed"] == 1
+    assert folder_bytes(folder)["report.html"] != before["report.html"]
 
 
 def test_the_order_of_sources_in_the_config_has_no_effect(config: PackConfig, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from anchorcontext.config.fields import RANGES, field_problems
 from anchorcontext.config.files import index_problems, missing_path, model_problems
 from anchorcontext.config.pack_check import pack_problems
 from anchorcontext.config.schema import (
+    BalanceConfig,
     ContextParallelConfig,
     EvaluateConfig,
     ExportDataConfig,
@@ -41,9 +42,12 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
     match config:
         case PackConfig():
             found += pack_problems(config)
+            found += balance_problems(config.balance)
         case InspectConfig():
             found += index_problems(config.data)
-            found += _suffix_problems("picture", config.picture)
+            found += _suffix_problems("picture", config.picture, (".png", ".svg", ".pdf"))
+            found += _suffix_problems("statistics", config.statistics, (".html",))
+            found += balance_problems(config.balance)
         case ExportDataConfig():
             found += index_problems(config.data)
         case TrainConfig():
@@ -191,7 +195,16 @@ def _report_problems(config: ReportConfig) -> Iterator[Problem]:
                 yield Problem(f"{part}.{name}", path, "not found: give what an earlier command wrote")
 
 
-def _suffix_problems(key: str, path: str | None) -> Iterator[Problem]:
-    suffixes = (".png", ".svg", ".pdf")
+def balance_problems(balance: BalanceConfig) -> Iterator[Problem]:
+    """Ranks that cannot share a step or a window."""
+    ranks, windows = balance.data_ranks, balance.windows_per_step
+    if ranks is not None and ranks >= 1 and windows % ranks:
+        fix = f"must divide balance.windows_per_step={windows}: every rank takes as many windows"
+        yield Problem("balance.data_ranks", ranks, fix)
+    if any(count < 1 for count in balance.context_ranks):
+        yield Problem("balance.context_ranks", balance.context_ranks, "a window is shared by at least 1 rank")
+
+
+def _suffix_problems(key: str, path: str | None, suffixes: tuple[str, ...]) -> Iterator[Problem]:
     if path is not None and Path(path).suffix not in suffixes:
         yield Problem(key, path, f"must end in one of {', '.join(suffixes)}")

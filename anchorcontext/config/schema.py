@@ -252,12 +252,32 @@ class TrainConfig:
 
 
 @dataclass
+class BalanceConfig:
+    """The ranks whose balance the report of an index tells, and what a row costs them."""
+
+    windows_per_step: int = 8
+    """Windows of a step."""
+    data_ranks: int | None = None
+    """Data-parallel ranks that share them. Null: one a window."""
+    row_pairs: int = 25_000
+    """What everything but attention costs a row, in query-key pairs: about six times a Llama's width,
+    which is 4,096 for 7B and 8B."""
+    context_ranks: list[int] = field(default_factory=lambda: [2, 4, 8])
+    """Numbers of ranks that share a window."""
+    sample_windows: int = 32
+    """Windows, spread over the split, that are planned for them."""
+
+
+@dataclass
 class PackConfig:
     """Config of `anchorcontext pack`."""
 
     data: DataConfig = field(default_factory=DataConfig)
+    balance: BalanceConfig = field(default_factory=BalanceConfig)
     workers: int = 0
     """Tokenizing processes; 0 takes one a core."""
+    page: bool = True
+    """Draw the index's report, a page with plots, beside it (`report.html`)."""
     overwrite: bool = False
     """Replace an index that was packed with other options, and token stores made from other files or options."""
 
@@ -278,6 +298,11 @@ class InspectConfig:
     """Pieces shown in full; the rest are counted."""
     picture: str | None = None
     """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
+    browse: bool = False
+    """Walk through the split in the terminal, boundary by boundary, from `window` on."""
+    statistics: str | None = None
+    """File for the page on the whole index, with plots (.html); null draws none."""
+    balance: BalanceConfig = field(default_factory=BalanceConfig)
 
 
 @dataclass

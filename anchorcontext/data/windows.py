@@ -16,6 +16,9 @@ from data_prep.pack.account import window_work
 from data_prep.pack.index import SPLITS, PackIndex
 from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT
 
+_WORK_BLOCK = 65_536
+"""Windows whose pieces are held at one time where figures of all are asked for."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -116,13 +119,27 @@ class PackedWindows:
 
     def attention_work(self, numbers: np.ndarray | None = None) -> np.ndarray:
         """Attention work (`window_work`) of these windows, or of all in their order; int64 [windows]."""
-        ends = np.asarray(self._window_ends, dtype=np.int64)
-        counts = np.diff(ends, prepend=0)
-        pieces = np.asarray(self._pieces)
-        if numbers is not None:
-            ends, counts = ends[numbers], counts[numbers]
-            pieces = np.concatenate([pieces[:0], *(pieces[end - n : end] for end, n in zip(ends, counts, strict=True))])
-        return window_work(pieces, self._index.piece_rows(pieces), np.repeat(np.arange(len(counts)), counts))
+        if numbers is None:
+            blocks = np.split(np.arange(len(self)), range(_WORK_BLOCK, len(self), _WORK_BLOCK))
+            return np.concatenate([self.attention_work(block) for block in blocks])
+        pieces, windows = self._pieces_of(numbers)
+        return window_work(pieces, self._index.piece_rows(pieces), windows)
+
+    def used_rows(self) -> np.ndarray:
+        """Rows of each window that are no padding, int64 [windows]."""
+        used = np.empty(len(self), dtype=np.int64)
+        for first in range(0, len(self), _WORK_BLOCK):
+            numbers = np.arange(first, min(first + _WORK_BLOCK, len(self)))
+            pieces, windows = self._pieces_of(numbers)
+            used[numbers] = np.bincount(windows, weights=self._index.piece_rows(pieces), minlength=len(numbers))
+        return used
+
+    def _pieces_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pieces of these windows, and for each its window, counted in `numbers`."""
+        ends = np.asarray(self._window_ends[numbers], dtype=np.int64)
+        begins = np.where(numbers > 0, np.asarray(self._window_ends[numbers - 1], dtype=np.int64), 0)
+        of_each = [np.asarray(self._pieces[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+        return np.concatenate([self._pieces[:0], *of_each]), np.repeat(np.arange(len(numbers)), ends - begins)
 
     def origin(self, document: int) -> tuple[str, int]:
         """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
