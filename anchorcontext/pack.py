@@ -101,9 +101,9 @@ def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
     there = stored_report(folder, config.balance)
     report = there or write_report(folder, config.balance)
     if config.page and not (there and (folder / PAGE).is_file()):
-        from anchorcontext.report.packing_page import packing_page  # and so does matplotlib
+        from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib
 
-        write_file(folder / PAGE, packing_page(folder.name, report).encode())
+        write_file(folder / PAGE, packing_page(page_title(folder), report).encode())
     return report
 
 

@@ -64,11 +64,11 @@ def _print_index(console: Console, config: InspectConfig) -> None:
     for figures in (*account_tables(report), *balance_tables(report)):
         console.print(figures.for_terminal())
     if config.statistics is not None:
-        from anchorcontext.report.packing_page import packing_page  # matplotlib costs a second
+        from anchorcontext.report.packing_page import packing_page, page_title  # matplotlib costs a second
 
         path = Path(config.statistics).expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(packing_page(Path(config.data.index).name, report), encoding="utf-8")
+        path.write_text(packing_page(page_title(Path(config.data.index)), report), encoding="utf-8")
         console.print(f"statistics: {path}", soft_wrap=True)
 
 

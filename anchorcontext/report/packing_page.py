@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -25,6 +26,11 @@ from anchorcontext.report.packing import account_tables, balance_tables, wanted_
 def packing_page(title: str, report: Mapping[str, Any]) -> str:
     """A page on one index."""
     return page(title, list(packing_sections("", report)))
+
+
+def page_title(folder: Path) -> str:
+    """The last two names of an index's path: its own is often its window's length alone."""
+    return "Pack index " + "/".join(folder.expanduser().absolute().parts[-2:])
 
 
 def packing_sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
@@ -73,7 +79,10 @@ def packing_sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
 
 def _options(report: Mapping[str, Any]) -> str:
     words = [f"end_of_document {report['end_of_document']}", f"seed {report['seed']}"]
-    words += [f"{name} {value}" for name, value in report["options"].items() if value not in (None, {}, 0)]
+    for name, value in report["options"].items():
+        if isinstance(value, dict):
+            value = "; ".join(f"{key}: {entry}" for key, entry in value.items())
+        words += [f"{name} {value}"] if value else []
     return ", ".join(words)
 
 
@@ -89,7 +98,7 @@ def _assumptions(report: Mapping[str, Any]) -> str:
 
 
 def _html(figures: Figures) -> str:
-    return table(figures.columns, figures.lines, figures.title)
+    return table(figures.columns, figures.lines, figures.title, figures.left - {figures.columns[0]})
 
 
 def _drawn(drawn: Figure, alt: str) -> str:
