@@ -6,6 +6,7 @@ held-out share (and another data.index) it reuses the stores and takes seconds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from anchorcontext.config.schema import DataConfig, PackConfig
 from anchorcontext.console import progress_bar, table_console
 from anchorcontext.machine import usable_cores
 from anchorcontext.report.packing import account_tables, balance_tables
+from anchorcontext.sample import is_sample, mixture_lines, sample_table, time_line
 from data_prep.disk import write_file
 from data_prep.pack import BuiltIndex, LengthRule, PackOptions, build_index
 from data_prep.read import FILTERED, Source
@@ -39,6 +41,7 @@ def run(config: PackConfig) -> None:
     sources = read_sources(data)
     tokenizer = load_tokenizer(data.tokenizer)
     options = pack_options(data, tokenizer)
+    began = time.monotonic()
     with _SourceBars() as bars:
         stores = build_stores(
             sources,
@@ -50,6 +53,7 @@ def run(config: PackConfig) -> None:
             on_bytes=bars.advance,
             on_path=lambda said: console.print(f"tokenizing by {said}", soft_wrap=True),
         )
+    seconds = time.monotonic() - began
     with console.status("packing windows"):
         index = build_index(
             [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
@@ -57,6 +61,9 @@ def run(config: PackConfig) -> None:
     with console.status("reporting"):
         report = write_reports(index.index.folder, config)
     print_summary(console, stores, index, report)
+    account = index.index.manifest["account"]
+    if is_sample(account):
+        print_estimate(console, account, data, None if any(built.reused for built in stores) else seconds)
 
 
 def read_sources(data: DataConfig) -> list[Source]:
@@ -119,6 +126,16 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
     for built in stores:
         if built.store.manifest["counts"]["skipped"]:
             console.print(_skipped_line(built.store), soft_wrap=True)
+
+
+def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
+    """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
+    console.print(sample_table(account))
+    lines = list(mixture_lines(account, data))
+    if seconds is not None and (line := time_line(account, seconds)) is not None:
+        lines.append(line)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _skipped_line(store: TokenStore) -> str:

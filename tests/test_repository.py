@@ -44,7 +44,8 @@ ALLOWED = {
     "export_data": {*_RUNS, "console", "data_prep.pack"},
     "simulate": {*_RUNS, "plots", "console"},
     "report": {*_RUNS, "plots", "console", "data_prep"},
-    "pack": {"data_prep", "console", "data", "report"},
+    "pack": {"data_prep", "console", "data", "report", "sample"},
+    "sample": {"data_prep", "console"},
     "cli": {"config"},
     "data_prep": set(),
 }

@@ -20,12 +20,14 @@ class Share:
     Attributes:
         weight: of all tokens, the weights of all sources summing to 1.
         target_tokens: tokens wanted of what was read: of a sample, the sample's share.
-        available_tokens: tokens there are, once each.
+        available_tokens: tokens there are, once each; of a sample, in the sample.
+        fraction: the share of the source that was read.
     """
 
     weight: float
     target_tokens: int
     available_tokens: int
+    fraction: float = 1.0
 
 
 def shares_of(
@@ -72,7 +74,9 @@ def shares_of(
     short = sorted(name for name in wanted if targets[name] > available[name])
     if short and exhausted == "error" and not is_sample:
         raise DataError(_shortage(short, targets, available, int(most)))
-    return {name: Share(wanted.get(name, 0.0), targets[name], available[name]) for name in sorted(available)}
+    return {
+        name: Share(wanted.get(name, 0.0), targets[name], available[name], read[name]) for name in sorted(available)
+    }
 
 
 def take_tokens(

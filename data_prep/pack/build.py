@@ -154,10 +154,14 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
             f"held_out_fraction={options.held_out_fraction} keeps all {len(documents)} documents for held_out and "
             "leaves none to train on: lower it"
         )
+    samples = {store.source: store.manifest.get("sample") for store in stores}
+    fractions = {name: sample["fraction"] for name, sample in samples.items() if sample is not None}
     splits = {}
     accounts = {}
     for split, chosen in zip(SPLITS, (~held_out, held_out), strict=True):
-        packed = pack_split(documents.select(chosen), names, options, split, total_documents=len(documents))
+        packed = pack_split(
+            documents.select(chosen), names, options, split, total_documents=len(documents), fractions=fractions
+        )
         if split == TRAIN and not len(packed.window_ends):
             raise DataError("no window is left to train on: the only one is not full. Set last_windows=keep")
         files = {
@@ -176,7 +180,11 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
         "stores": [_store_entry(store, folder) for store in stores],
         "splits": splits,
         "account": {
-            store.source: {**store.manifest["counts"], **{split: accounts[split][number] for split in SPLITS}}
+            store.source: {
+                **store.manifest["counts"],
+                "sample": samples[store.source],
+                **{split: accounts[split][number] for split in SPLITS},
+            }
             for number, store in enumerate(stores)
         },
     }

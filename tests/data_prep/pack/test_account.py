@@ -50,5 +50,5 @@ def test_histograms_before_and_after() -> None:
 def test_figures_are_json() -> None:
     found = packed(documents_of([5, 9], [30]), PackOptions(16, mixture={"source0": 1, "source1": 1}))
     assert json.loads(json.dumps([found.totals, found.per_source])) == [found.totals, found.per_source]
-    assert found.per_source[1]["share"] == {"weight": 0.5, "target_tokens": 14, "available_tokens": 30}
+    assert found.per_source[1]["share"] == {"weight": 0.5, "target_tokens": 14, "available_tokens": 30, "fraction": 1.0}
     assert found.per_source[1]["dropped"] == {"more than the mixture needs": {"documents": 0, "tokens": 15}}
