@@ -130,7 +130,7 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
 
 def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
     """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
-    console.print(sample_table(account))
+    console.print(sample_table(account).for_terminal())
     lines = list(mixture_lines(account, data))
     if seconds is not None and (line := time_line(account, seconds)) is not None:
         lines.append(line)
