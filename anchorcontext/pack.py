@@ -38,7 +38,7 @@ def run(config: PackConfig) -> None:
     """
     data = config.data
     console = table_console()
-    sources = read_sources(data)
+    sources = read_sources(data, config.limit)
     tokenizer = load_tokenizer(data.tokenizer)
     options = pack_options(data, tokenizer)
     began = time.monotonic()
@@ -46,7 +46,7 @@ def run(config: PackConfig) -> None:
         stores = build_stores(
             sources,
             tokenizer,
-            Path(data.store).expanduser(),
+            folder_of(data.store, config.limit),
             num_workers=config.workers or usable_cores(),
             overwrite=config.overwrite,
             on_total=bars.begin,
@@ -56,7 +56,10 @@ def run(config: PackConfig) -> None:
     seconds = time.monotonic() - began
     with console.status("packing windows"):
         index = build_index(
-            [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
+            [built.store for built in stores],
+            options,
+            folder_of(data.index, config.limit),
+            overwrite=config.overwrite,
         )
     with console.status("reporting"):
         report = write_reports(index.index.folder, config)
@@ -66,12 +69,37 @@ def run(config: PackConfig) -> None:
         print_estimate(console, account, data, None if any(built.reused for built in stores) else seconds)
 
 
-def read_sources(data: DataConfig) -> list[Source]:
+def read_sources(data: DataConfig, limit: str | None = None) -> list[Source]:
     """The config's sources as data_prep takes them, sorted by name: their order has no effect."""
     return [
-        Source(name, source.path, source.format, source.pattern, source.text_field, dict(source.where))
+        Source(
+            name=name,
+            path=source.path,
+            format=source.format,
+            pattern=source.pattern,
+            text_field=source.text_field,
+            where=dict(source.where),
+            token_field=source.token_field,
+            mask_field=source.mask_field,
+            boundary_field=source.boundary_field,
+            group_by=tuple(source.group_by),
+            group_separator=source.group_separator,
+            split=source.split,
+            subset=source.subset,
+            revision=source.revision,
+            limit=limit,
+            strict=source.strict,
+            max_bad_fraction=source.max_bad_fraction,
+            storage_options=dict(source.storage_options),
+        )
         for name, source in sorted(data.sources.items())
     ]
+
+
+def folder_of(path: str, limit: str | None) -> Path:
+    """Where a store or index lies: a sample has a folder of its own beside the one of all the data."""
+    suffix = "" if limit is None else f"-sample-{limit.strip().replace('%', 'pct').replace(' ', '')}"
+    return Path(path.rstrip("/") + suffix).expanduser()
 
 
 def pack_options(data: DataConfig, tokenizer: DocumentTokenizer) -> PackOptions:

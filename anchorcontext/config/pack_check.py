@@ -8,7 +8,8 @@ from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import Range
 from anchorcontext.config.files import missing_path, source_problems
 from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
-from data_prep.read import FORMATS
+from data_prep.errors import DataError
+from data_prep.read import option_problems, parse_limit
 
 _SOURCE_RANGES = {
     "min_document_tokens": Range(1),
@@ -26,6 +27,11 @@ def pack_problems(config: PackConfig) -> Iterator[Problem]:
         )
     for name, source in data.sources.items():
         yield from _source_problems(f"data.sources.{name}", source)
+    if config.limit is not None:
+        try:
+            parse_limit(config.limit)
+        except DataError as error:
+            yield Problem("limit", config.limit, str(error).partition(": ")[2])
     yield from missing_path("data.tokenizer", data.tokenizer, "give a tokenizer's folder, or a hub name (owner/name)")
     yield from _mixture_problems(data)
     for name in sorted(set(data.domain_tags) - set(data.sources)):
@@ -36,9 +42,10 @@ def pack_problems(config: PackConfig) -> Iterator[Problem]:
 
 
 def _source_problems(key: str, source: SourceConfig) -> Iterator[Problem]:
-    yield from source_problems(f"{key}.path", source.path)
-    if source.format not in FORMATS:
-        yield Problem(f"{key}.format", source.format, f"choose one of {', '.join(FORMATS)}")
+    if source.format != "dataset":
+        yield from source_problems(f"{key}.path", source.path)
+    for name, value, fix in option_problems(source):
+        yield Problem(f"{key}.{name}", value, fix)
     for name, allowed in _SOURCE_RANGES.items():
         value = getattr(source, name)
         if value is not None and not allowed.admits(value):

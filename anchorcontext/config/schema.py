@@ -29,15 +29,41 @@ class SourceConfig:
     """One source of documents."""
 
     path: str = MISSING
-    """A file, a folder (searched recursively) or a glob. Names that begin with a dot are left out."""
+    """A file, a folder (searched recursively) or a glob, here or at an address of fsspec (`s3://`, `gs://`,
+    `hf://`, `https://`). Names that begin with a dot are left out. With `format: dataset`, a name on the hub."""
     format: str = "auto"
-    """`jsonl`, `text` (a file is a document), or `auto`: by file name."""
+    """`jsonl`, `json`, `csv`, `text` (a file is a document), `parquet`, `arrow`, `mds`, `megatron`; `dataset`
+    streams a dataset of the hub, or a local folder of one; `auto`: by file name."""
     pattern: str = "*"
     """In a folder, the file names to read, as a glob."""
     text_field: str = "text"
-    """The JSON field that holds the text."""
+    """The field of a record that holds the text."""
     where: dict[str, str] = field(default_factory=dict)
-    """Keep only JSON records whose fields equal these values (numbers and true, false as JSON writes them)."""
+    """Keep only records whose fields equal these values (numbers and true, false as JSON writes them)."""
+    token_field: str | None = None
+    """The field that holds token ids, of records that are tokenized already; instead of text_field."""
+    mask_field: str | None = None
+    """The field that says which of those tokens are trained on: a list of true and false, or of 1 and 0."""
+    boundary_field: str | None = None
+    """The field that says where the documents in those tokens lie: their ends, pairs of start and end, or
+    objects with `end`. Null: a record is one document."""
+    group_by: list[str] = field(default_factory=list)
+    """Join the records of a file that are equal in these fields into one document."""
+    group_separator: str = "\n\n"
+    """Text between them."""
+    split: str | None = None
+    """Which split of a saved dataset, or one of the hub, to read. Null: the only one."""
+    subset: str | None = None
+    """Which configuration of a dataset of the hub."""
+    revision: str | None = None
+    """Which revision of a dataset of the hub. Null: the newest."""
+    strict: bool = False
+    """Stop at the first bad record, instead of skipping and counting it."""
+    max_bad_fraction: float = 0.05
+    """Stop where more of the records are bad. The first hundred bad ones never stop anything."""
+    storage_options: dict[str, Any] = field(default_factory=dict)
+    """What fsspec needs to open the path, such as `{anon: true}`. Keys and passwords belong into its own
+    environment variables."""
     min_document_tokens: int | None = None
     """Documents of this source with fewer tokens are not packed. Null: `data.min_document_tokens`."""
     upsample_from_tokens: int = 0
@@ -276,6 +302,9 @@ class PackConfig:
     balance: BalanceConfig = field(default_factory=BalanceConfig)
     workers: int = 0
     """Tokenizing processes; 0 takes one a core."""
+    limit: str | None = None
+    """Pack a sample of every source, into folders of its own: a share (`1%`), bytes in storage (`500MB`) or
+    records (`10000_records`). Null: all."""
     page: bool = True
     """Draw the index's report, a page with plots, beside it (`report.html`)."""
     overwrite: bool = False

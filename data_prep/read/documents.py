@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from data_prep.errors import DataError
 from data_prep.read.source import Source
 
 BAD_JSON = "bad JSON"
+BAD_CSV = "bad CSV"
 BAD_UTF8 = "bad UTF-8"
 NOT_AN_OBJECT = "not a JSON object"
 NO_TEXT_FIELD = "no text field"
+NO_TOKEN_FIELD = "no token field"
+NO_GROUP_FIELD = "no group field"
 NULL_TEXT = "text is null"
 TEXT_NOT_A_STRING = "text is not a string"
+BAD_TOKENS = "tokens are not a list of ids"
+BAD_MASK = "mask does not fit the tokens"
+BAD_BOUNDARIES = "boundaries do not fit the tokens"
+OUTSIDE = "tokens outside of every document"
 EMPTY = "empty document"
 FILTERED = "left out by where"
 
+_FINE = (EMPTY, FILTERED)
+_TOLERATED = 100
 _DETAIL_CHARACTERS = 200
 _FIELDS_SHOWN = 20
 
@@ -28,7 +38,8 @@ _FIELDS_SHOWN = 20
 class Document:
     """One text, with where it stands: `line` is 1-based, 0 where the file is the document.
 
-    Lines are counted from the begin of the `InputFile`, which may be a part of a file.
+    Lines are counted from the begin of the `InputFile`, which may be a part of a file. In formats
+    without lines they are records.
     """
 
     text: str
@@ -60,32 +71,100 @@ class Skipped:
     detail: str = ""
     fields: tuple[str, ...] = ()
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether something is wrong with it: not where it is only empty, or left out by the user."""
+        return self.reason not in _FINE
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record as its format gives it: field names and values. Text may be bytes of UTF-8."""
+
+    line: int
+    fields: Mapping[str, Any]
+
 
 Record = Document | TokenDocument | Skipped
 
 
-def record_of_fields(fields: Mapping[str, Any], line: int, source: Source) -> Document | Skipped:
+def check_bad(source: Source, num_documents: int, skipped: Mapping[str, int]) -> None:
+    """Refuse a source of which too much is bad.
+
+    Args:
+        num_documents: documents so far.
+        skipped: records that were none, by reason.
+
+    Raises:
+        DataError: more than a hundred bad records, and more than `source.max_bad_fraction` of all.
+    """
+    bad = {reason: count for reason, count in skipped.items() if reason not in _FINE}
+    num_bad, num_records = sum(bad.values()), num_documents + sum(skipped.values())
+    if num_bad > _TOLERATED and num_bad > source.max_bad_fraction * num_records:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad.items())
+        raise DataError(
+            f"source {source.name}: {num_bad:,} of {num_records:,} records are bad ({reasons}), more than "
+            f"max_bad_fraction={source.max_bad_fraction:g}. Mend them, or raise data.sources.{source.name}."
+            "max_bad_fraction to go on without them"
+        )
+
+
+def document_of_row(row: Row, source: Source) -> Document | Skipped:
     """The document in a record's text field, or why there is none."""
-    if any(_as_text(fields.get(name)) != value for name, value in source.where.items()):
-        return Skipped(line, FILTERED)
-    if source.text_field not in fields:
-        return Skipped(line, NO_TEXT_FIELD, f"fields: {list_fields(fields)}", tuple(fields))
-    text = fields[source.text_field]
+    if (skipped := unfit(row, source)) is not None:
+        return skipped
+    text = row.fields[source.text_field]
     if text is None:
-        return Skipped(line, NULL_TEXT)
+        return Skipped(row.line, NULL_TEXT)
+    if isinstance(text, bytes):
+        return document_of_bytes(text, row.line)
     if not isinstance(text, str):
-        return Skipped(line, TEXT_NOT_A_STRING, f"a {type(text).__name__}")
-    return document_of_text(text, line)
-
-
-def document_of_text(text: str, line: int) -> Document | Skipped:
-    """A document, unless the text is empty or cannot be UTF-8."""
+        return Skipped(row.line, TEXT_NOT_A_STRING, f"a {type(text).__name__}")
     if not text or text.isspace():
-        return Skipped(line, EMPTY)
+        return Skipped(row.line, EMPTY)
     try:
-        return Document(text, text.encode("utf-8"), line)
+        return Document(text, text.encode("utf-8"), row.line)
     except UnicodeEncodeError as error:  # a lone surrogate, escaped in the JSON
+        return Skipped(row.line, BAD_UTF8, shorten(str(error)))
+
+
+def document_of_bytes(data: bytes, line: int) -> Document | Skipped:
+    """A document, unless its text is empty or not UTF-8."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
         return Skipped(line, BAD_UTF8, shorten(str(error)))
+    return Skipped(line, EMPTY) if not text or text.isspace() else Document(text, data, line)
+
+
+def unfit(row: Row, source: Source) -> Skipped | None:
+    """Why a record is not considered, whatever its document says: filtered, or without a field it needs."""
+    if any(as_text(row.fields.get(name)) != value for name, value in source.where.items()):
+        return Skipped(row.line, FILTERED)
+    main, reason = source.text_field, NO_TEXT_FIELD
+    if source.token_field is not None:
+        main, reason = source.token_field, NO_TOKEN_FIELD
+    if main not in row.fields:
+        return lacking(row.line, reason, row.fields)
+    if not all(name in row.fields for name in source.group_by):
+        return lacking(row.line, NO_GROUP_FIELD, row.fields)
+    return None
+
+
+def lacking(line: int, reason: str, fields: Mapping[str, Any]) -> Skipped:
+    """A record without a field that it needs, with those it has."""
+    return Skipped(line, reason, f"fields: {list_fields(fields)}", tuple(fields))
+
+
+def as_text(value: Any) -> str | None:
+    """A value as `where` gives it: strings as they are, true, 3, 0.5; None where there is none."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return json.dumps(value, default=str)
 
 
 def list_fields(fields: Mapping[str, Any]) -> str:
@@ -100,8 +179,11 @@ def shorten(text: str) -> str:
     return text if len(text) <= _DETAIL_CHARACTERS else text[:_DETAIL_CHARACTERS] + "..."
 
 
-def _as_text(value: Any) -> str | None:
-    """A JSON value as `where` gives it: strings as they are, true, 3, 0.5; None where it has none."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value)
+def stop_at_bad(records: Iterator[Record], path: str) -> Iterator[Record]:
+    """Pass records on up to the first bad one, which ends reading."""
+    for record in records:
+        if isinstance(record, Skipped) and record.is_bad:
+            where = f"{path}:{record.line}" if record.line else path
+            detail = f" ({record.detail})" if record.detail else ""
+            raise DataError(f"{where}: {record.reason}{detail}. Mend it, or set strict=false to skip such records")
+        yield record

@@ -1,18 +1,18 @@
-"""The bytes of an input file: unpacked where it is gzipped, counted and hashed as they lie on disk."""
+"""The bytes of an input file: unpacked where it is compressed, counted and hashed as they lie in storage."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 from data_prep.errors import DataError
-from data_prep.read.files import InputFile
+from data_prep.read.input_file import InputFile
+from data_prep.read.storage import is_remote, open_binary, said
+from data_prep.read.unpack import UnpackedFile, compression_of
 
 _BUFFER_BYTES = 1 << 20
 
@@ -22,18 +22,16 @@ class InputStream:
 
     Attributes:
         file: its bytes, unpacked.
-        num_bytes: bytes read from the disk so far.
+        num_bytes: bytes read from storage so far.
     """
 
     def __init__(self, file: InputFile, on_bytes: Callable[[int], None] | None) -> None:
         self._input = file
         self._raw = _CountedFile(file, on_bytes)
-        buffered = io.BufferedReader(self._raw, _BUFFER_BYTES)
-        if file.path.lower().endswith(".gz"):
-            self.file = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=buffered), _BUFFER_BYTES))
-        else:
-            self.file = cast(BinaryIO, buffered)
-        self._buffered = buffered
+        self._buffered = io.BufferedReader(self._raw, _BUFFER_BYTES)
+        self.file = cast(BinaryIO, self._buffered)
+        if (suffix := compression_of(file.path)) is not None:
+            self.file = cast(BinaryIO, io.BufferedReader(UnpackedFile(self.file, file.path, suffix), _BUFFER_BYTES))
 
     @property
     def num_bytes(self) -> int:
@@ -41,11 +39,11 @@ class InputStream:
 
     @property
     def num_newlines(self) -> int:
-        """Line ends on the disk so far; counted where the file is read in parts."""
+        """Line ends in storage so far; counted where the file is read in parts."""
         return self._raw.num_newlines
 
     def finish(self) -> str:
-        """Read what is left and give the SHA-256 of the bytes on disk.
+        """Read what is left and give the SHA-256 of the bytes in storage.
 
         Raises:
             DataError: they are not as many as when the file was found.
@@ -63,22 +61,15 @@ class InputStream:
 
 @contextmanager
 def open_stream(file: InputFile, on_bytes: Callable[[int], None] | None = None) -> Iterator[InputStream]:
-    """Open an input file; `on_bytes` is told of every block read from the disk, in bytes.
+    """Open an input file; `on_bytes` is told of every block read from storage, in bytes.
 
     Raises:
-        DataError: unreadable, or gzip that is cut short or damaged; names the file. Raised for
-            errors of reading inside the `with` block too.
+        DataError: unreadable, or an archive that is cut short or damaged; names the file. Raised by
+            reading from the stream too.
     """
-    try:
-        stream = InputStream(file, on_bytes)
-    except OSError as error:
-        raise DataError(f"{file.path} cannot be read: {error.strerror}") from error
+    stream = InputStream(file, on_bytes)
     try:
         yield stream
-    except EOFError as error:
-        raise DataError(f"{file.path} is truncated: the gzip data ends too early. Copy it anew") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{file.path} is not sound gzip data ({error}). Copy it anew") from error
     finally:
         stream.close()
 
@@ -88,7 +79,8 @@ class _CountedFile(io.RawIOBase):
 
     def __init__(self, file: InputFile, on_bytes: Callable[[int], None] | None) -> None:
         super().__init__()
-        self._file = open(file.path, "rb", buffering=0)  # noqa: SIM115 - closed with this object
+        self._path = file.path
+        self._file = open_binary(file.path, file.storage_options)
         self._left = None
         if file.span is not None:
             self._file.seek(file.span[0])
@@ -105,7 +97,7 @@ class _CountedFile(io.RawIOBase):
         view = memoryview(buffer)
         if self._left is not None:
             view = view[: self._left]
-        count = (self._file.readinto(view) or 0) if len(view) else 0
+        count = self._read(view) if len(view) else 0
         if count:
             self.num_bytes += count
             if self._left is not None:
@@ -117,8 +109,18 @@ class _CountedFile(io.RawIOBase):
         return count
 
     def mtime_ns(self) -> int:
-        return os.fstat(self._file.fileno()).st_mtime_ns
+        return os.stat(self._path).st_mtime_ns
 
     def close(self) -> None:
         self._file.close()
         super().close()
+
+    def _read(self, view: memoryview) -> int:
+        try:
+            if not is_remote(self._path):
+                return self._file.readinto(view) or 0  # type: ignore[attr-defined]
+            data = self._file.read(len(view))
+        except Exception as error:  # what a remote store raises is its own
+            raise DataError(f"{self._path} cannot be read on: {said(error)}") from error
+        view[: len(data)] = data
+        return len(data)

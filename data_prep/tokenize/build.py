@@ -14,7 +14,16 @@ from typing import Any
 
 from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import Document, InputFile, Source, check_has_documents, content_hash, find_files, open_records
+from data_prep.read import (
+    Document,
+    InputFile,
+    Source,
+    check_has_documents,
+    content_hash,
+    find_files,
+    open_records,
+    sample_files,
+)
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file, store_hash
 from data_prep.tokenize.pool import OnBytes, write_shards
 from data_prep.tokenize.shards import PARTS, Unit, finished_record, plan_units
@@ -102,7 +111,7 @@ def build_stores(
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
     """Look for everything that can be wrong with a source and its store; changes nothing."""
     _check_apart(source, folder)
-    files = find_files(source)
+    files, _ = sample_files(find_files(source), source)
     units = plan_units(files)
     if (folder / MANIFEST).is_file():
         try:
@@ -219,8 +228,8 @@ def _differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, fil
     if manifest["tokenizer"]["hash"] != tokenizer.info.hash:
         found.append(f"tokenizer: made with {manifest['tokenizer']['path']}, now {tokenizer.info.path} (other ids)")
     for name, value in source.options().items():
-        if manifest["options"][name] != value:
-            found.append(f"{name}: made with {manifest['options'][name]!r}, now {value!r}")
+        if manifest["options"].get(name) != value:
+            found.append(f"{name}: made with {manifest['options'].get(name)!r}, now {value!r}")
     entries = [json.loads(line) for line in (folder / FILES).read_text(encoding="utf-8").splitlines()]
     before, now = {entry["name"]: entry for entry in entries}, {file.name: file for file in files}
     changes = [f"file {name}: gone" for name in before if name not in now]

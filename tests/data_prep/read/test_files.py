@@ -71,24 +71,42 @@ def test_names_survive_a_move(tmp_path: Path) -> None:
 
 
 def test_formats_by_name(tmp_path: Path) -> None:
-    _touch(tmp_path, "a.jsonl", "b.JSONL.gz", "c.ndjson", "d.txt.gz", "e.py", "noext")
-    formats = {file.name: file.format for file in find_files(Source("s", str(tmp_path)))}
-    assert formats == {
+    expected = {
         "a.jsonl": "jsonl",
         "b.JSONL.gz": "jsonl",
-        "c.ndjson": "jsonl",
-        "d.txt.gz": "text",
+        "c.ndjson.zst": "jsonl",
+        "d.txt.xz": "text",
         "e.py": "text",
+        "f.md": "text",
+        "g.json.gz": "json",
+        "h.csv": "csv",
+        "i.parquet": "parquet",
+        "j.arrow": "arrow",
+        "k.mds.zstd": "mds",
+        "l.bin": "megatron",
         "noext": "text",
     }
+    _touch(tmp_path, *expected)
+    assert {file.name: file.format for file in find_files(Source("s", str(tmp_path)))} == expected
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.json", "a.csv.gz", "a.jsonl.zst"])
+@pytest.mark.parametrize("name", ["a.tar", "a.idx", "a.csv.bz2", "a.tsv.gz"])
 def test_auto_refuses_what_is_not_plain_text(tmp_path: Path, name: str) -> None:
     _touch(tmp_path, "a.txt", name)
-    with pytest.raises(DataError, match=rf"{name} is neither JSON lines nor plain text.*`pattern`"):
+    with pytest.raises(DataError, match=rf"{name} is of no known format, and not plain text.*`pattern`"):
         find_files(Source("s", str(tmp_path)))
     assert len(_names(tmp_path, format="text")) == 2
+
+
+def test_formats_that_are_read_in_any_order_cannot_be_compressed(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.parquet.gz")
+    with pytest.raises(DataError, match=r"a\.parquet\.gz is parquet data inside \.gz: unpack it first"):
+        find_files(Source("s", str(tmp_path)))
+
+
+def test_files_beside_data_are_not_read(tmp_path: Path) -> None:
+    _touch(tmp_path, "mds/index.json", "mds/shard.00000.mds", "megatron/a.bin", "megatron/a.idx", "other/index.json")
+    assert _names(tmp_path) == ["mds/shard.00000.mds", "megatron/a.bin", "other/index.json"]
 
 
 @pytest.mark.parametrize("path", ["missing", "missing/*.txt"])

@@ -1,4 +1,4 @@
-"""Formats that are read from front to back: JSON lines and plain text."""
+"""Formats that are lines or whole files: JSON lines, and plain text (Markdown, source code)."""
 
 from __future__ import annotations
 
@@ -13,36 +13,30 @@ from data_prep.read.documents import (
     BAD_JSON,
     BAD_UTF8,
     NOT_AN_OBJECT,
-    Record,
+    Document,
+    Row,
     Skipped,
-    document_of_text,
-    record_of_fields,
+    document_of_bytes,
     shorten,
 )
-from data_prep.read.source import Source
+from data_prep.read.input_file import InputFile
 
 
-def read_jsonl(file: BinaryIO, source: Source) -> Iterator[Record]:
+def read_jsonl(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
     """A record a line; blank lines are no records."""
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(stream, start=1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
-            yield record_of_json(line, number, source)
+            yield row_of_json(line, number)
 
 
-def read_text(file: BinaryIO, source: Source) -> Iterator[Record]:
+def read_text(stream: BinaryIO, file: InputFile) -> Iterator[Document | Skipped]:
     """The whole file is one document; line ends stay as they are."""
-    data = file.read().removeprefix(codecs.BOM_UTF8)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        yield Skipped(0, BAD_UTF8, shorten(str(error)))
-        return
-    yield document_of_text(text, 0)
+    yield document_of_bytes(stream.read().removeprefix(codecs.BOM_UTF8), 0)
 
 
-def record_of_json(data: bytes, number: int, source: Source) -> Record:
+def row_of_json(data: bytes, number: int) -> Row | Skipped:
     """The record that these bytes spell in JSON; `number` is its line, or its place in the file."""
     try:
         fields = orjson.loads(data)
@@ -55,4 +49,4 @@ def record_of_json(data: bytes, number: int, source: Source) -> Record:
             return Skipped(number, BAD_JSON, shorten(str(error)))
     if not isinstance(fields, dict):
         return Skipped(number, NOT_AN_OBJECT, shorten(f"a {type(fields).__name__}"))
-    return record_of_fields(fields, number, source)
+    return Row(number, fields)
