@@ -2,7 +2,7 @@
 
 What is shown is what training sees: the rows of `PackedWindows`, and positions, segments and labels
 of `WindowLayout`, not a reconstruction. `browse=true` walks through windows in the terminal,
-`statistics=FILE.html` draws the index.
+`statistics=FILE.html` draws the index, `verify=true` reads every byte of it and of its stores.
 """
 
 from __future__ import annotations
