@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -32,10 +33,10 @@ def verify(console: Console, index_folder: str) -> None:
                 problems.append(str(error))
                 continue
             task = progress.add_task(f"reading {folder.name}", total=sizes[-1])
-            problems += verify_store(folder, lambda num_bytes, task=task: progress.advance(task, num_bytes))
+            problems += verify_store(folder, partial(progress.advance, task))
         if not problems:  # which names damaged stores again
             task = progress.add_task(f"reading {index.folder.name}", total=index_bytes)
-            problems += verify_index(index.folder, lambda num_bytes: progress.advance(task, num_bytes))
+            problems += verify_index(index.folder, partial(progress.advance, task))
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise DataError(f"{counted(len(problems), 'problem')} in {index_folder} and its token stores:\n{listed}")
