@@ -84,7 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         port = probe.getsockname()[1]
         probe.close()
         answer = Path(scratch) / "measured.json"
-        mp.spawn(_rank, (options, device, port, str(answer)), nprocs=options.ranks)
+        try:
+            mp.spawn(_rank, (options, device, port, str(answer)), nprocs=options.ranks)
+        except mp.ProcessExitedException as error:
+            if not answer.is_file():
+                raise
+            print(f"all is measured, but at its exit {error}")  # seen once: SIGABRT of a library's thread
         by_rank, names, refused = json.loads(answer.read_text(encoding="utf-8"))
     lines = summarize(by_rank, names, options.ranks)
     case = {key: value for key, value in vars(options).items() if key != "output"}
@@ -111,6 +116,7 @@ def _rank(rank: int, options: argparse.Namespace, device_type: str, port: int, a
     if rank == 0:
         names, refused = measured["names"], measured["refused"]
         Path(answer).write_text(json.dumps([[each["results"] for each in everyones], names, refused]), "utf-8")
+    dist.barrier()  # no rank leaves before the answer is there
     dist.destroy_process_group()
 
 
@@ -214,13 +220,16 @@ def write(
 
 def show(lines: list[dict[str, Any]], refused: dict[str, str]) -> None:
     """The table, best first, and what was left out."""
-    heads = ["method", "seconds", "share", "threads'", "spread", "MiB sent", "peak MiB", "error", "note"]
-    table = plain_table("forward and backward, slowest rank", heads, left=("method", "note"))
+    heads = ["method", "seconds", "share", "threads'", "spread", "MiB sent", "peak MiB", "error"]
+    table = plain_table("forward and backward, slowest rank", heads, left=("method",))
     for line in sorted(lines, key=lambda line: line["seconds"]):
         shares = ["" if line[key] is None else f"{line[key]:.1%}" for key in ("share", "thread_share")]
         sizes = [f"{line['mib_sent']:.1f}", f"{line['peak_mib']:.0f}", f"{line['error']:.1e}"]
-        table.add_row(line["method"], f"{line['seconds']:.3f}", *shares, f"{line['spread']:.0%}", *sizes, line["note"])
+        table.add_row(line["method"], f"{line['seconds']:.3f}", *shares, f"{line['spread']:.0%}", *sizes)
     table_console().print(table)
+    for line in lines:
+        if line["note"]:
+            print(f"{line['method']}: {line['note']}")
     for name, reason in refused.items():
         print(f"left out: {name}: {reason}")
 
