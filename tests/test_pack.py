@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from anchorcontext import pack
+from anchorcontext.config.compose import config_folder
 from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
 from anchorcontext.data.statistics import index_report
 from anchorcontext.data.windows import PackedWindows
@@ -164,6 +166,44 @@ def test_a_mixture_that_asks_for_too_much_says_what_is_missing(config: PackConfi
     config.data.mixture, config.data.total_tokens = {"books": 1.0, "code": 1.0}, 10**6
     with pytest.raises(DataError, match=r"books: needs 500,000 tokens, has [\d,]+ .*\n.*code: needs 500,000"):
         pack.run(config)
+
+
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "upsampled_mix_128k",
+        pytest.param("prolong_64k", marks=pytest.mark.slow),
+        pytest.param("olmo3", marks=pytest.mark.slow),
+    ],
+)
+def test_a_published_mixture_over_sources_of_its_names(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = OmegaConf.load(config_folder() / "mixture" / f"{preset}.yaml").mixture
+    for number, name in enumerate(weights):
+        texts = [{"text": chr(97 + number) * length} for length in (300, 5_000, 66_000, *range(100, 120))]
+        write_jsonl(tmp_path / f"{name}.jsonl", texts)
+    mine = {
+        "sources": {name: {"path": str(tmp_path / f"{name}.jsonl")} for name in weights},
+        "tokenizer": str(byte_tokenizer(tmp_path / "tokenizer")),
+        **{name: str(tmp_path / name) for name in ("store", "index")},
+    }
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    (tmp_path / "conf" / "data" / "mine.yaml").write_text(json.dumps(mine))
+    settings = {"window_tokens": 8192, "total_tokens": 1_000_000, "exhausted": "repeat", "held_out_fraction": 0}
+    overrides = [f"data.{name}={value}" for name, value in settings.items()]
+    arguments = ["--config-dir", str(tmp_path / "conf"), "data=mine", f"mixture={preset}", "workers=1", *overrides]
+    monkeypatch.setattr(sys, "argv", ["anchorcontext pack", *arguments])
+    pack.main()
+    account = PackedWindows(mine["index"]).manifest["account"]
+    total = sum(weights.values())
+    for name, weight in weights.items():
+        assert account[name]["train"]["tokens"] == pytest.approx(1_000_000 * weight / total, abs=8192)
+        reasons = set(account[name]["train"]["dropped"])
+        assert ("shorter than min_document_tokens" in reasons) == (
+            preset == "prolong_64k" and name in ("repositories", "books")
+        )
+        assert ("short, left out by keep_short_fraction" in reasons) == ("upsampled" in preset)
 
 
 def test_a_tag_that_is_no_token(config: PackConfig) -> None:
