@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
+from data_prep.disk import only_writer, read_json, remove_partial, write_json
 from data_prep.errors import DataError
-from data_prep.read import (
-    Document,
-    InputFile,
-    Source,
-    check_has_documents,
-    content_hash,
-    find_files,
-    open_records,
-    sample_files,
-)
-from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file, store_hash
+from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
+from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
+from data_prep.tokenize.finish import PLAN, finish_store, sweep
 from data_prep.tokenize.pool import OnBytes, write_shards
-from data_prep.tokenize.shards import PARTS, Unit, finished_record, plan_units
+from data_prep.tokenize.reuse import differences
+from data_prep.tokenize.shard_writer import PARTS
+from data_prep.tokenize.shards import Unit, finished_record, plan_units, wait_for_workers
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
-_PLAN = "plan.json"
 # Of how much text the fast path's proof is worth its seconds.
 _FAST_PATH_BYTES = 8 << 20
 _SAMPLED_FILES = 8
 _SAMPLED_CHARACTERS = 1 << 17
-_DIFFERENCES_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,7 @@ class _Job:
     source: Source
     folder: Path
     units: list[Unit]
+    sample: dict[str, Any] | None
     reused: bool
 
 
@@ -104,30 +94,30 @@ def build_stores(
         write_shards(tasks, tokenizer, num_workers, on_bytes)
         for job in jobs:
             if not job.reused:
-                _finish(job, tokenizer)
+                finish_store(job.source, job.units, job.sample, job.folder, tokenizer)
         return [BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(jobs, kept, strict=True)]
 
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
     """Look for everything that can be wrong with a source and its store; changes nothing."""
     _check_apart(source, folder)
-    files, _ = sample_files(find_files(source), source)
-    units = plan_units(files)
+    files, sample = sample_files(find_files(source), source)
+    units = plan_units(files, source)
     if (folder / MANIFEST).is_file():
         try:
-            differences = _differences(folder, source, tokenizer, files)
+            found = differences(folder, source, tokenizer, files)
         except DataError as error:  # damaged, or of another format version
-            differences = [str(error)]
-        if not differences:
-            return _Job(source, folder, units, reused=True)
+            found = [str(error)]
+        if not found:
+            return _Job(source, folder, units, sample, reused=True)
         if not overwrite:
             raise DataError(
                 f"the token store {folder} is not what this config makes:\n"
-                + "\n".join(f"  - {difference}" for difference in differences)
+                + "\n".join(f"  - {difference}" for difference in found)
                 + "\nSet overwrite=true to make it anew (indexes of it must be packed again), or another data.store"
             )
     check_has_documents(source, files)
-    return _Job(source, folder, units, reused=False)
+    return _Job(source, folder, units, sample, reused=False)
 
 
 def _sample(job: _Job) -> list[str]:
@@ -157,7 +147,7 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     """Make the folder ready; the number of shards that an interrupted run of the same work had finished."""
     folder = job.folder
     if job.reused:
-        _sweep(folder)
+        sweep(folder)
         return 0
     plan = {
         "format_version": FORMAT_VERSION,
@@ -165,11 +155,12 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
         "options": job.source.options(),
         "units": [[file.identity() for file in unit.files] for unit in job.units],
     }
-    interrupted = (folder / _PLAN).is_file() and not (folder / MANIFEST).is_file()
-    if not interrupted or read_json(folder / _PLAN) != plan:
+    wait_for_workers(folder)
+    interrupted = (folder / PLAN).is_file() and not (folder / MANIFEST).is_file()
+    if not interrupted or read_json(folder / PLAN) != plan:
         _clear(folder)
         (folder / PARTS).mkdir()
-        write_json(folder / _PLAN, plan)
+        write_json(folder / PLAN, plan)
     remove_partial(folder)
     return sum(finished_record(folder, unit) is not None for unit in job.units)
 
@@ -177,71 +168,7 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
 def _clear(folder: Path) -> None:
     """Remove what earlier runs left; the manifest first, so that no half of a store looks whole."""
     (folder / MANIFEST).unlink(missing_ok=True)
-    _sweep(folder)
+    sweep(folder)
     for pattern in ("*.bin", FILES, SKIPPED):
         for path in folder.glob(pattern):
             path.unlink()
-
-
-def _finish(job: _Job, tokenizer: DocumentTokenizer) -> None:
-    """Gather the units' records into the manifest, which makes the folder a store."""
-    folder = job.folder
-    records: list[dict[str, Any]] = [read_json(folder / PARTS / f"{unit.number:05d}.json") for unit in job.units]
-    inputs = [entry for record in records for entry in record.pop("inputs")]
-    skipped: dict[str, int] = {}
-    for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
-        skipped[reason] = skipped.get(reason, 0) + count
-    parts = [folder / PARTS / f"{unit.number:05d}.skipped.jsonl" for unit in job.units]
-    write_file(folder / SKIPPED, b"".join(path.read_bytes() for path in parts))
-    write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
-    manifest: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "source": job.source.name,
-        "tokenizer": asdict(tokenizer.info),
-        "dtype": tokenizer.info.dtype,
-        "options": job.source.options(),
-        "counts": {
-            "files": len(inputs),
-            "documents": sum(record["documents"] for record in records),
-            "tokens": sum(record["tokens"] for record in records),
-            "text_bytes": sum(record["text_bytes"] for record in records),
-            "skipped": dict(sorted(skipped.items())),
-        },
-        "shards": records,
-    }
-    if not manifest["counts"]["documents"]:
-        raise DataError(f"source {job.source.name}: the tokenizer leaves no token of any document")
-    write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
-    _sweep(folder)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what only an unfinished store needs."""
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
-    (folder / _PLAN).unlink(missing_ok=True)
-
-
-def _differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, files: Sequence[InputFile]) -> list[str]:
-    """What the store was made from that is otherwise now, a line each; files by content, not by date."""
-    manifest = TokenStore(folder).manifest
-    found = []
-    if manifest["tokenizer"]["hash"] != tokenizer.info.hash:
-        found.append(f"tokenizer: made with {manifest['tokenizer']['path']}, now {tokenizer.info.path} (other ids)")
-    for name, value in source.options().items():
-        if manifest["options"].get(name) != value:
-            found.append(f"{name}: made with {manifest['options'].get(name)!r}, now {value!r}")
-    entries = [json.loads(line) for line in (folder / FILES).read_text(encoding="utf-8").splitlines()]
-    before, now = {entry["name"]: entry for entry in entries}, {file.name: file for file in files}
-    changes = [f"file {name}: gone" for name in before if name not in now]
-    changes += [f"file {name}: new" for name in now if name not in before]
-    changes += [f"file {name}: changed" for name in now if name in before and _changed(before[name], now[name])]
-    found += changes[:_DIFFERENCES_SHOWN]
-    if len(changes) > _DIFFERENCES_SHOWN:
-        found.append(f"and {len(changes) - _DIFFERENCES_SHOWN} more files")
-    return found
-
-
-def _changed(before: dict[str, Any], now: InputFile) -> bool:
-    if before["num_bytes"] != now.num_bytes:
-        return True
-    return before["mtime_ns"] != now.mtime_ns and before["sha256"] != content_hash(now)
