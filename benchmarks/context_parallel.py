@@ -220,13 +220,16 @@ def write(
 
 def show(lines: list[dict[str, Any]], refused: dict[str, str]) -> None:
     """The table, best first, and what was left out."""
-    heads = ["method", "seconds", "share", "threads'", "spread", "MiB sent", "peak MiB", "error", "note"]
-    table = plain_table("forward and backward, slowest rank", heads, left=("method", "note"))
+    heads = ["method", "seconds", "share", "threads'", "spread", "MiB sent", "peak MiB", "error"]
+    table = plain_table("forward and backward, slowest rank", heads, left=("method",))
     for line in sorted(lines, key=lambda line: line["seconds"]):
         shares = ["" if line[key] is None else f"{line[key]:.1%}" for key in ("share", "thread_share")]
         sizes = [f"{line['mib_sent']:.1f}", f"{line['peak_mib']:.0f}", f"{line['error']:.1e}"]
-        table.add_row(line["method"], f"{line['seconds']:.3f}", *shares, f"{line['spread']:.0%}", *sizes, line["note"])
+        table.add_row(line["method"], f"{line['seconds']:.3f}", *shares, f"{line['spread']:.0%}", *sizes)
     table_console().print(table)
+    for line in lines:
+        if line["note"]:
+            print(f"{line['method']}: {line['note']}")
     for name, reason in refused.items():
         print(f"left out: {name}: {reason}")
 
