@@ -206,6 +206,29 @@ def test_a_published_mixture_over_sources_of_its_names(
         assert ("short, left out by keep_short_fraction" in reasons) == ("upsampled" in preset)
 
 
+def test_a_sample_speaks_of_the_whole(config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = {}
+    for name, count in (("books", 400), ("code", 4_000)):
+        texts = [{"text": "word " * (20 + number % 30)} for number in range(count)]
+        whole[name] = sum(len(text["text"]) for text in texts)
+        write_jsonl(tmp_path / f"{name}.jsonl", texts)
+        config.data.sources[name] = SourceConfig(path=str(tmp_path / f"{name}.jsonl"))
+    config.data.mixture, config.data.total_tokens = {"books": 1.0, "code": 1.0}, 400_000
+    config.data.held_out_fraction, config.limit = 0.0, "10%"
+    pack.run(config)
+    text = capsys.readouterr().out
+    account = PackedWindows(pack.folder_of(config.data.index, config.limit)).manifest["account"]
+    for name, tokens in whole.items():
+        share = account[name]["train"]["share"]
+        assert share["fraction"] == pytest.approx(0.1, abs=0.001)
+        assert share["available_tokens"] / share["fraction"] == pytest.approx(tokens, rel=0.3)
+        assert share["target_tokens"] == pytest.approx(200_000 * share["fraction"], abs=1)
+    assert re.search(r"books: NOT ENOUGH: [\d.]+[KM] of 200\.0K needed", text)
+    assert re.search(r"code: enough: [\d.]+[KM] of 200\.0K needed", text)
+    assert re.search(r"about [\d.]+ s for all of it, with as many workers", text)
+    assert "The whole corpus, estimated" in text
+
+
 def test_a_tag_that_is_no_token(config: PackConfig) -> None:
     config.data.domain_tags = {"code": "several"}
     with pytest.raises(DataError, match="'several' is 7 tokens, where one is needed"):

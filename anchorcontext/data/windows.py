@@ -74,6 +74,8 @@ class PackedWindows:
             raise DataError(f"split={split!r} is not one of {', '.join(SPLITS)}")
         self._index = PackIndex(Path(index_folder).expanduser())
         self._stores = self._index.open_stores()
+        self._has_masks = any(store.has_masks for store in self._stores)
+        self._masks: dict[tuple[int, int], np.ndarray | None] = {}
         self.split = split
         self.manifest: dict[str, Any] = self._index.manifest
         self.window_tokens = self._index.window_tokens
@@ -115,6 +117,7 @@ class PackedWindows:
             ends=((pieces["flags"] & ENDS_DOCUMENT) > 0).tolist(),
             prefix_lengths=prefixes,
             piece_sources=pieces["source"].tolist(),
+            loss_mask=self._gather_mask(pieces, lengths, prefixes),
         )
 
     def attention_work(self, numbers: np.ndarray | None = None) -> np.ndarray:
@@ -173,3 +176,26 @@ class PackedWindows:
             if ends:
                 ids[row - 1] = self.eos_id
         return ids
+
+    def _gather_mask(self, pieces: np.ndarray, lengths: list[int], prefixes: list[int]) -> Tensor | None:
+        """Whether each row's token is to be learned, bool [N]; None where no store has masks.
+
+        A document's end is learned where its last token is.
+        """
+        if not self._has_masks:
+            return None
+        mask = np.zeros(self.window_tokens, dtype=bool)
+        columns = [pieces[name].tolist() for name in ("source", "shard", "start", "length")]
+        row = 0
+        for source, shard, start, length, rows, prefix in zip(*columns, lengths, prefixes, strict=True):
+            first, last = row + prefix, row + prefix + length - 1
+            of_shard = self._mask(source, shard)
+            mask[first : last + 1] = True if of_shard is None else of_shard[start : start + length]
+            row += rows
+            mask[last + 1 : row] = mask[last]
+        return torch.from_numpy(mask)
+
+    def _mask(self, source: int, shard: int) -> np.ndarray | None:
+        if (source, shard) not in self._masks:
+            self._masks[source, shard] = self._stores[source].mask(shard)
+        return self._masks[source, shard]

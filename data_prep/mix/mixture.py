@@ -62,15 +62,16 @@ def shares_of(
     if min(weights.values()) < 0 or not total_weight > 0:
         raise DataError("mixture: weights are at least 0, and one of them is more")
     wanted = {name: weight / total_weight for name, weight in weights.items() if weight > 0}
-    if empty := sorted(name for name in wanted if not available[name]):
-        raise DataError(f"mixture: {', '.join(empty)} has no tokens to give: leave it out with weight 0")
     read = {name: (fractions or {}).get(name, 1.0) for name in available}
+    is_sample = any(fraction < 1 for fraction in read.values())
+    empty = sorted(name for name in wanted if not available[name])
+    if empty and not (is_sample and total_tokens is not None):
+        raise DataError(f"mixture: {', '.join(empty)} has no tokens to give: leave it out with weight 0")
     most = min(available[name] / read[name] / weight for name, weight in wanted.items())
     total = most if total_tokens is None else total_tokens
     targets = {name: round(total * wanted.get(name, 0.0) * read[name]) for name in available}
     if total_tokens is None:
         targets = {name: min(target, available[name]) for name, target in targets.items()}
-    is_sample = any(fraction < 1 for fraction in read.values())
     short = sorted(name for name in wanted if targets[name] > available[name])
     if short and exhausted == "error" and not is_sample:
         raise DataError(_shortage(short, targets, available, int(most)))

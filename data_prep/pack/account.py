@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.pack.ledger import Ledger
+from data_prep.pack.options import PackOptions
 from data_prep.pack.pieces import (
     ENDS_DOCUMENT,
     INNER_CHUNK,
@@ -31,11 +32,9 @@ def account_for(
     documents: Documents,
     pieces: np.ndarray,
     windows: np.ndarray,
-    window_tokens: int,
-    end_of_document: str,
-    tagged_sources: Sequence[int],
+    options: PackOptions,
+    names: Sequence[str],
     ledger: Ledger,
-    num_sources: int,
     total_documents: int,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Figures of a split, and of each of its sources.
@@ -44,6 +43,8 @@ def account_for(
         documents: the split's documents, before anything was dropped.
         pieces: what was made of them, before interleaving, `PIECE_DTYPE` [pieces].
         windows: the window of each piece, [pieces].
+        names: of the sources.
+        ledger: what was dropped and repeated on the way.
         total_documents: of all stores; a repetition's number is its document's plus a multiple of it.
 
     Returns:
@@ -55,13 +56,12 @@ def account_for(
         Of a source: `share`, what the mixture wanted (None without one).
         Of a split: `windows`, `padding_rows`, `density`, `distance_frequency`, `work`.
     """
-    rows = piece_rows(pieces, end_of_document, tagged_sources)
-    most_rows = window_tokens - end_rows(end_of_document)
-    cut = _cut_documents(documents, pieces, most_rows, tagged_sources, total_documents)
+    rows = piece_rows(pieces, options.end_of_document, options.tagged_sources(names))
+    cut = _cut_documents(documents, pieces, options, names, total_documents)
     longest = max((int(array.max()) for array in (documents.length, pieces["length"]) if len(array)), default=1)
     num_buckets = longest.bit_length()
     per_source = []
-    for source in range(num_sources):
+    for source in range(len(names)):
         of_documents, of_pieces = documents.source == source, pieces["source"] == source
         figures = {
             "documents_in": int(of_documents.sum()),
@@ -78,7 +78,7 @@ def account_for(
         }
         _assert_conserved(figures)
         per_source.append(figures)
-    return _totals(per_source, pieces, rows, windows, window_tokens), per_source
+    return _totals(per_source, pieces, rows, windows, options.window_tokens), per_source
 
 
 def distance_frequency(lengths: np.ndarray, distances: np.ndarray) -> np.ndarray:
@@ -116,7 +116,7 @@ def window_work(pieces: np.ndarray, rows: np.ndarray, windows: np.ndarray) -> np
 
 
 def _cut_documents(
-    documents: Documents, pieces: np.ndarray, most_rows: int, tagged_sources: Sequence[int], total_documents: int
+    documents: Documents, pieces: np.ndarray, options: PackOptions, names: Sequence[str], total_documents: int
 ) -> dict[str, np.ndarray]:
     """Source of every document packed in several pieces or in part, and whether it would have fitted whole."""
     whole = STARTS_DOCUMENT | ENDS_DOCUMENT
@@ -124,11 +124,8 @@ def _cut_documents(
     _, first = np.unique(parts["document"], return_index=True)
     cut = parts[first]
     place = np.searchsorted(documents.number, cut["document"] % np.uint64(total_documents))
-    length = documents.length[place]
-    return {
-        "source": cut["source"],
-        "fits": prefix_rows_of_sources(cut["source"], tagged_sources) + length <= most_rows,
-    }
+    rows = prefix_rows_of_sources(cut["source"], options.tagged_sources(names)) + documents.length[place]
+    return {"source": cut["source"], "fits": rows + end_rows(options.end_of_document) <= options.window_tokens}
 
 
 def _num_distinct(numbers: np.ndarray) -> int:

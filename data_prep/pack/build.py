@@ -126,17 +126,7 @@ def pack_split(
     )
     filled = fill_windows(chosen, options, split, tagged)
     enter_dropped(ledger, LAST_WINDOW, filled.dropped, filled.pieces)
-    totals, per_source = account_for(
-        documents,
-        filled.pieces,
-        filled.windows,
-        options.window_tokens,
-        options.end_of_document,
-        tagged,
-        ledger,
-        len(names),
-        total_documents,
-    )
+    totals, per_source = account_for(documents, filled.pieces, filled.windows, options, names, ledger, total_documents)
     pieces, ends = filled.pieces, window_ends(filled.windows)
     if options.interleave_chunk_tokens:
         seed = (split, options.seed)
@@ -163,7 +153,10 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
             documents.select(chosen), names, options, split, total_documents=len(documents), fractions=fractions
         )
         if split == TRAIN and not len(packed.window_ends):
-            raise DataError("no window is left to train on: the only one is not full. Set last_windows=keep")
+            raise DataError(
+                "nothing is left to train on: "
+                + "; ".join(f"{counts['tokens']:,} tokens {what}" for what, counts in packed.totals["dropped"].items())
+            )
         files = {
             "pieces": write_file(folder / f"{split}.pieces.bin", packed.pieces.tobytes()),
             "windows": write_file(folder / f"{split}.windows.bin", packed.window_ends.tobytes()),

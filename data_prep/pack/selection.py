@@ -41,7 +41,7 @@ def select_pieces(
     """
     kept = _by_length(documents, names, options, split, ledger)
     if split == TRAIN:
-        _check_left(documents, kept, names, options)
+        _check_left(documents, kept, names, options, fractions)
     tagged = options.tagged_sources(names)
     if options.long_documents == "head":
         pieces = head_pieces(kept, options.window_tokens, options.end_of_document, tagged)
@@ -78,12 +78,18 @@ def _by_length(
     return documents.select(left)
 
 
-def _check_left(documents: Documents, kept: Documents, names: Sequence[str], options: PackOptions) -> None:
-    """Refuse a source whose every document a rule leaves out, before a mixture is made of the others."""
+def _check_left(
+    documents: Documents, kept: Documents, names: Sequence[str], options: PackOptions, fractions: Mapping[str, float]
+) -> None:
+    """Refuse a source whose every document a rule leaves out, before a mixture is made of the others.
+
+    Of a sample nothing may be left: its account says so.
+    """
     had = np.bincount(documents.source.astype(np.int64), minlength=len(names))
     has = np.bincount(kept.source.astype(np.int64), minlength=len(names))
     for source, name in enumerate(names):
-        if had[source] and not has[source] and options.mixture.get(name, 1.0) > 0:
+        is_wanted = options.mixture.get(name, 1.0) > 0 and fractions.get(name, 1.0) == 1
+        if had[source] and not has[source] and is_wanted:
             longest = int(documents.length[documents.source == source].max())
             raise DataError(
                 f"source {name}: none of its {had[source]:,} documents is left (the longest has {longest:,} tokens): "

@@ -15,8 +15,10 @@ from torch.utils.data import DataLoader
 from anchorcontext.data.windows import PackedWindows, Window
 from anchorcontext.layout import ARMS
 from data_prep.errors import DataError
-from data_prep.pack import PackIndex
-from tests.data_prep.corpus import make_index, text_of
+from data_prep.pack import PackIndex, PackOptions, build_index
+from data_prep.read import Source
+from data_prep.tokenize import build_stores, load_tokenizer
+from tests.data_prep.corpus import byte_tokenizer, make_index, text_of, write_jsonl
 
 _WINDOW = 16
 # Lengths around a window and two of them; </s> in a text is text.
@@ -219,3 +221,28 @@ def test_a_repeated_document_is_another_document_of_the_same_origin(tmp_path: Pa
     assert len(set(window.document_ids)) == len(window.document_ids) == 6
     assert {windows.origin(document)[1] for document in window.document_ids} == {1, 2}
     assert window.layout("document").num_documents == 6
+
+
+def test_a_mask_of_the_store_decides_what_is_learned(tmp_path: Path) -> None:
+    """Sources with a mask and without in one index; a document's end goes with its last token."""
+    asked = [{"ids": list(range(10, 18)), "mask": [0, 0, 0, 0, 1, 1, 1, 1]}]
+    asked.append({"ids": list(range(30, 34)), "mask": [1, 1, 0, 0]})
+    write_jsonl(tmp_path / "asked.jsonl", asked)
+    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "tokenizer")))
+    write_jsonl(tmp_path / "plain.jsonl", [{"text": "plain"}])
+    sources = [
+        Source("asked", str(tmp_path / "asked.jsonl"), token_field="ids", mask_field="mask"),
+        Source("plain", str(tmp_path / "plain.jsonl")),
+    ]
+    stores = [built.store for built in build_stores(sources, tokenizer, tmp_path / "store")]
+    folder = build_index(stores, PackOptions(32, held_out_fraction=0.0), tmp_path / "index").index.folder
+    window = PackedWindows(folder)[0]
+    assert window.loss_mask is not None
+    learned = {}
+    for piece, row in enumerate(itertools.accumulate(window.piece_lengths[:-1], initial=0)):
+        rows = slice(row + 1, row + window.piece_lengths[piece])
+        learned[int(window.input_ids[row + 1])] = window.loss_mask[rows].tolist()
+    assert learned.pop(10) == [False] * 4 + [True] * 5
+    assert learned.pop(30) == [True] * 2 + [False] * 3
+    assert learned.popitem()[1] == [True] * 6
+    assert not window.loss_mask[sum(window.piece_lengths) :].any()

@@ -60,6 +60,11 @@ def test_weights_that_do_not_fit(weights: dict[str, float], message: str) -> Non
 def test_a_source_that_is_empty_is_named() -> None:
     with pytest.raises(DataError, match="books has no tokens to give"):
         shares_of({"books": 1, "web": 1}, {"books": 0, "web": 5})
+    sample = {"books": 0.01}
+    with pytest.raises(DataError, match="books has no tokens to give"):
+        shares_of({"books": 1, "web": 1}, {"books": 0, "web": 5}, fractions=sample)
+    shares = shares_of({"books": 1, "web": 1}, {"books": 0, "web": 5}, 1000, fractions=sample)  # for the account to say
+    assert (shares["books"].target_tokens, shares["books"].available_tokens) == (5, 0)
 
 
 @given(st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=4), max_size=20), st.integers(0, 3000))
