@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo bench test test-full check format clean
+.PHONY: help venv demo bench bench-packing test test-full check format clean
 
 help:
 	@echo "make demo       real text to an extended model and a report, on 2 CPU cores"
 	@echo "make bench      context-parallel attention beside other packages"
+	@echo "make bench-packing  packing beside its targets"
 	@echo "make test       the tests that take seconds"
 	@echo "make test-full  all tests"
 	@echo "make check      ruff and mypy"
@@ -33,6 +34,9 @@ demo: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.context_parallel
+
+bench-packing: $(INSTALLED)
+	$(BIN)/python -m benchmarks.packing
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not slow"

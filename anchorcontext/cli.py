@@ -25,6 +25,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "pack": Command("anchorcontext.pack", "tokenize documents and pack them into windows"),
     "inspect": Command("anchorcontext.inspect", "show a packed window as text: pieces, anchors, labels, mask"),
+    "export_data": Command("anchorcontext.export_data", "packed windows as a Hugging Face dataset"),
     "train": Command("anchorcontext.train.__main__", "train on packed windows, under torchrun or deepspeed for ranks"),
     "evaluate": Command("anchorcontext.evaluate.__main__", "loss by position of checkpoints on held-out windows"),
     "simulate": Command("anchorcontext.simulate", "what sharing windows among ranks would move and cost, without them"),
@@ -49,7 +50,7 @@ def main() -> None:
 
 def usage() -> str:
     """What `anchorcontext --help` prints: one line a command."""
-    lines = [f"  {name:<10}{command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<13}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             "Long-context continual pretraining with AnchorAttention.",

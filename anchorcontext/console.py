@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -35,6 +36,28 @@ def plain_table(title: str, columns: Sequence[str], left: Collection[str] = ()) 
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
     return table
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A table of texts, for a terminal and for a page alike.
+
+    Attributes:
+        left: columns of words; all others are numbers.
+        lines: a text for each column.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    left: frozenset[str]
+    lines: list[list[str]]
+
+    def for_terminal(self) -> Table:
+        """As rich shows it."""
+        table = plain_table(self.title, self.columns, self.left)
+        for line in self.lines:
+            table.add_row(*line)
+        return table
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,22 +6,28 @@ held-out share (and another data.index) it reuses the stores and takes seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import DownloadColumn, TaskID
-from rich.table import Table
 
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import DataConfig, PackConfig
-from anchorcontext.console import plain_table, progress_bar, table_console
+from anchorcontext.console import progress_bar, table_console
 from anchorcontext.machine import usable_cores
-from data_prep.pack import SPLITS, BuiltIndex, PackOptions, build_index
+from anchorcontext.report.packing import account_tables, balance_tables
+from anchorcontext.sample import is_sample, mixture_lines, sample_table, time_line
+from data_prep.disk import write_file
+from data_prep.pack import BuiltIndex, LengthRule, PackOptions, build_index
 from data_prep.read import FILTERED, Source
 from data_prep.store import SKIPPED, TokenStore
-from data_prep.tokenize import BuiltStore, build_stores, load_tokenizer
+from data_prep.tokenize import BuiltStore, DocumentTokenizer, build_stores, load_tokenizer
+
+PAGE = "report.html"
+"""Of an index, beside its `report.json`."""
 
 
 def run(config: PackConfig) -> None:
@@ -32,46 +38,132 @@ def run(config: PackConfig) -> None:
     """
     data = config.data
     console = table_console()
-    options = PackOptions(data.window_tokens, data.end_of_document, data.held_out_fraction, data.seed)
-    sources = read_sources(data)
+    sources = read_sources(data, config.limit)
     tokenizer = load_tokenizer(data.tokenizer)
+    options = pack_options(data, tokenizer)
+    began = time.monotonic()
     with _SourceBars() as bars:
         stores = build_stores(
             sources,
             tokenizer,
-            Path(data.store).expanduser(),
+            folder_of(data.store, config.limit),
             num_workers=config.workers or usable_cores(),
             overwrite=config.overwrite,
             on_total=bars.begin,
             on_bytes=bars.advance,
+            on_path=lambda said: console.print(f"tokenizing by {said}", soft_wrap=True),
         )
+    seconds = time.monotonic() - began
     with console.status("packing windows"):
         index = build_index(
-            [built.store for built in stores], options, Path(data.index).expanduser(), overwrite=config.overwrite
+            [built.store for built in stores],
+            options,
+            folder_of(data.index, config.limit),
+            overwrite=config.overwrite,
         )
-    print_summary(console, stores, index)
+    with console.status("reporting"):
+        report = write_reports(index.index.folder, config)
+    print_summary(console, stores, index, report)
+    account = index.index.manifest["account"]
+    if is_sample(account):
+        print_estimate(console, account, data, None if any(built.reused for built in stores) else seconds)
 
 
-def read_sources(data: DataConfig) -> list[Source]:
+def read_sources(data: DataConfig, limit: str | None = None) -> list[Source]:
     """The config's sources as data_prep takes them, sorted by name: their order has no effect."""
     return [
-        Source(name, source.path, source.format, source.pattern, source.text_field, dict(source.where))
+        Source(
+            name=name,
+            path=source.path,
+            format=source.format,
+            pattern=source.pattern,
+            text_field=source.text_field,
+            where=dict(source.where),
+            token_field=source.token_field,
+            mask_field=source.mask_field,
+            boundary_field=source.boundary_field,
+            group_by=tuple(source.group_by),
+            group_separator=source.group_separator,
+            split=source.split,
+            subset=source.subset,
+            revision=source.revision,
+            limit=limit,
+            strict=source.strict,
+            max_bad_fraction=source.max_bad_fraction,
+            storage_options=dict(source.storage_options),
+        )
         for name, source in sorted(data.sources.items())
     ]
 
 
-def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIndex) -> None:
+def folder_of(path: str, limit: str | None) -> Path:
+    """Where a store or index lies: a sample has a folder of its own beside the one of all the data."""
+    suffix = "" if limit is None else f"-sample-{limit.strip().replace('%', 'pct').replace(' ', '')}"
+    return Path(path.rstrip("/") + suffix).expanduser()
+
+
+def pack_options(data: DataConfig, tokenizer: DocumentTokenizer) -> PackOptions:
+    """The config as the packer takes it.
+
+    Raises:
+        DataError: a domain tag that is no token of the tokenizer.
+    """
+    rules = {}
+    for name, source in data.sources.items():
+        shortest = data.min_document_tokens if source.min_document_tokens is None else source.min_document_tokens
+        rules[name] = LengthRule(shortest, source.upsample_from_tokens, source.keep_short_fraction)
+    return PackOptions(
+        window_tokens=data.window_tokens,
+        end_of_document=data.end_of_document,
+        held_out_fraction=data.held_out_fraction,
+        seed=data.seed,
+        algorithm=data.algorithm,
+        long_documents=data.long_documents,
+        last_windows=data.last_windows,
+        lengths={name: rule for name, rule in sorted(rules.items()) if rule != LengthRule()},
+        mixture=dict(sorted(data.mixture.items())),
+        total_tokens=data.total_tokens,
+        exhausted=data.exhausted,
+        interleave_chunk_tokens=data.interleave_chunk_tokens,
+        domain_tags={name: tokenizer.token_id(text) for name, text in sorted(data.domain_tags.items())},
+    )
+
+
+def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
+    """Write the index's report as JSON and, where the config asks for it, as a page; nothing where both are there."""
+    from anchorcontext.data.statistics import stored_report, write_report  # torch costs seconds
+
+    there = stored_report(folder, config.balance)
+    report = there or write_report(folder, config.balance)
+    if config.page and not (there and (folder / PAGE).is_file()):
+        from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib
+
+        write_file(folder / PAGE, packing_page(page_title(folder), report).encode())
+    return report
+
+
+def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIndex, report: Mapping[str, Any]) -> None:
     """Documents and tokens of each source, windows of each split, and everything left out."""
     manifest = index.index.manifest
     for built in stores:
         console.print(f"store {built.store.folder}: {_how_built(built)}", soft_wrap=True)
     how = "found as it should be, nothing to do" if index.reused else "packed"
     console.print(f"index {index.index.folder}: {how} ({manifest['index_hash'][:12]})", soft_wrap=True)
-    console.print(_source_table(manifest["account"]))
-    console.print(_split_table(manifest))
+    for figures in (*account_tables(report), *balance_tables(report)):
+        console.print(figures.for_terminal())
     for built in stores:
         if built.store.manifest["counts"]["skipped"]:
             console.print(_skipped_line(built.store), soft_wrap=True)
+
+
+def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
+    """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
+    console.print(sample_table(account).for_terminal())
+    lines = list(mixture_lines(account, data))
+    if seconds is not None and (line := time_line(account, seconds)) is not None:
+        lines.append(line)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _skipped_line(store: TokenStore) -> str:
@@ -91,31 +183,6 @@ def _how_built(built: BuiltStore) -> str:
         return "reused (same files, tokenizer and options)"
     kept = f", {built.kept_shards} of {built.store.num_shards} shards kept from an interrupted run"
     return "tokenized" + (kept if built.kept_shards else "")
-
-
-def _source_table(account: dict[str, Any]) -> Table:
-    columns = ("source", "documents", "skipped", "tokens", *SPLITS)
-    table = plain_table("Sources, in tokens", columns, left={"source"})
-    for name, counts in account.items():
-        table.add_row(
-            name,
-            f"{counts['documents']:,}",
-            f"{sum(counts['skipped'].values()):,}",
-            f"{counts['tokens']:,}",
-            *(f"{counts[split]['tokens']:,}" for split in SPLITS),
-        )
-    return table
-
-
-def _split_table(manifest: dict[str, Any]) -> Table:
-    columns = {"documents": "documents", "cut_documents": "cut", "tokens": "tokens", "padding_rows": "padding"}
-    title = f"Windows of {manifest['window_tokens']:,} rows (cut: documents longer than a window)"
-    table = plain_table(title, ("split", "windows", "density", *columns.values()), left={"split"})
-    for split in SPLITS:
-        counts = manifest["splits"][split]
-        values = [f"{counts[name]:,}" for name in columns]
-        table.add_row(split, f"{counts['windows']:,}", f"{counts['density']:.3%}", *values)
-    return table
 
 
 class _SourceBars:

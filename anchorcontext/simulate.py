@@ -24,8 +24,9 @@ from rich.table import Table
 
 from anchorcontext.config.app import hydra_command
 from anchorcontext.config.schema import SimulateConfig
-from anchorcontext.console import plain_table, progress_bar, table_console
-from anchorcontext.context_parallel import EXCHANGES, ContextPlan, CostModel, plan_context
+from anchorcontext.console import counted, plain_table, progress_bar, table_console
+from anchorcontext.context_parallel import EXCHANGES, CostModel, plan_context
+from anchorcontext.context_parallel.figures import plan_figures
 from anchorcontext.data.length_mixes import sample_window
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.layout import WindowLayout
@@ -37,7 +38,7 @@ INDEX = "index"
 
 @dataclass(frozen=True)
 class Simulated:
-    """A policy and an exchange on some windows: means over them, but where said."""
+    """A policy and an exchange on some windows: means over them, but where said; figures as in `plan_figures`."""
 
     mix: str
     ranks: int
@@ -46,19 +47,12 @@ class Simulated:
     windows: int
     window_tokens: int
     rows_moved: float
-    """Key and value rows that all ranks receive in a forward pass."""
     of_lower_bound: float | None
-    """Rows moved over those that ranks must see and do not hold; None where nothing must be moved."""
     of_all_gather: float
-    """Rows moved over (ranks - 1) * window rows."""
     rows_gathered: float
-    """The most received rows that a rank holds at one time."""
     work_balance: float
-    """Query-key pairs of the rank with most over the mean."""
     padding_rows: float
-    """Rows that ranks compute in vain, the window's own padding among them."""
     time_of_ideal: float
-    """Modelled time of an attention layer over that of its computing alone, equally shared."""
     plan_milliseconds: float
     """Median time to make the plan, its layout and one rank's stages apart."""
     layout_milliseconds: float
@@ -168,29 +162,12 @@ def _simulate_case(
     )
 
 
-def plan_figures(plan: ContextPlan, costs: CostModel, used_rows: int) -> dict[str, float | None]:
-    """The figures of a plan, by their names in `Simulated`."""
-    moved, least = int(plan.rows_received_by_rank.sum()), int(plan.rows_missing_by_rank.sum())
-    all_gather = (plan.ranks - 1) * plan.num_rows
-    pairs = plan.pairs_by_rank
-    ideal = float(costs.compute_seconds(pairs).mean())
-    return {
-        "rows_moved": moved,
-        "of_lower_bound": moved / least if least else None,
-        "of_all_gather": moved / all_gather if all_gather else 0.0,
-        "rows_gathered": plan.rows_gathered,
-        "work_balance": float(pairs.max() / pairs.mean()) if pairs.any() else 1.0,
-        "padding_rows": plan.ranks * plan.rows_per_rank - used_rows,
-        "time_of_ideal": plan.seconds(costs) / ideal if ideal else 1.0,
-    }
-
-
 def result_table(mix: str, lines: Sequence[Simulated]) -> Table:
     """A mix's results, the cheapest of each number of ranks in bold."""
-    moved = ("rows moved", "of least", "of all-gather", "most held")
+    moved = ("moved", "of least", "of all-gather", "held")
     columns = ("ranks", "exchange", "policy", *moved, "work max/mean", "padding", "time/ideal", "plan ms")
     first = lines[0]
-    title = f"{mix}: {first.windows} windows of {first.window_tokens:,} rows"
+    title = f"{mix}: {counted(first.windows, 'window')} of {first.window_tokens:,} rows; moved and held: rows"
     table = plain_table(title, columns, left={"exchange", "policy"})
     for _, of_ranks in itertools.groupby(lines, key=lambda line: line.ranks):
         alike = list(of_ranks)
@@ -227,6 +204,7 @@ def write(
         table.writeheader()
         table.writerows(lines)
     record: dict[str, Any] = {
+        "index": None if config.data.index == MISSING else config.data.index,
         "arm": config.attention.arm,
         "costs": dataclasses.asdict(costs),
         "max_gathered_rows": config.context_parallel.max_gathered_rows,

@@ -7,7 +7,6 @@ run the same kernel.
 
 from __future__ import annotations
 
-import sys
 from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -15,20 +14,22 @@ from types import ModuleType
 import numpy as np
 from torch import Tensor
 
-from anchorcontext.attention import KERNELS, Segments
+from anchorcontext.attention import KERNELS, ForwardPass, Segments
 
 
-def install() -> None:
-    """Make `import flash_attn` give the stand-in, in this process. Call it after transformers and DeepSpeed are
-    imported, which would take it for the real one.
+def modules() -> dict[str, ModuleType]:
+    """The stand-in's modules by name, for `sys.modules`.
+
+    To be put there after transformers and DeepSpeed are imported, which would take it for the real one.
     """
     package, interface = ModuleType("flash_attn"), ModuleType("flash_attn.flash_attn_interface")
     package.__path__ = []
+    package.flash_attn_interface = interface  # type: ignore[attr-defined]
     for module in (package, interface):
         module.__spec__ = ModuleSpec(module.__name__, None, is_package=module is package)
-        sys.modules[module.__name__] = module
     for function in (_flash_attn_varlen_forward, _flash_attn_varlen_backward):
         setattr(interface, function.__name__, function)
+    return {module.__name__: module for module in (package, interface)}
 
 
 def _flash_attn_varlen_forward(
@@ -79,7 +80,8 @@ def _flash_attn_varlen_backward(
 ) -> None:
     """Writes gradients into `dq`, `dk` and `dv`."""
     segments = _segments(tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_k.tolist()), causal)
-    grads = KERNELS["cpu"].backward(dout, q, k, v, out, softmax_lse.T, segments, softmax_scale)
+    done = ForwardPass(q, k, v, out, softmax_lse.T)
+    grads = KERNELS["cpu"].backward(dout, done, segments, softmax_scale)
     for target, grad in zip((dq, dk, dv), grads, strict=True):
         target.copy_(grad)
 

@@ -9,8 +9,10 @@ import importlib
 import importlib.util
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,7 +77,7 @@ def methods_of(
     )
     layout = WindowLayout(lengths, arm="document")
     one_rank = plan_context(layout, 1).bind()
-    methods = [Method((ONE_RANK,), one_rank.rows, lambda *rows: packed_attention(*rows, one_rank), whole=True)]
+    methods = [Method((ONE_RANK,), one_rank.rows, partial(packed_attention, context=one_rank), whole=True)]
     ours, refused = _ours(layout, costs, device)
     methods += ours
     makers = (_ring, _zigzag, _llama3, _ulysses)
@@ -101,7 +103,7 @@ def _ours(layout: WindowLayout, costs: CostModel, device: torch.device) -> tuple
             except ValueError as error:
                 refused[name] = str(error)
                 continue
-            method = Method((name,), context.rows, lambda *rows, context=context: packed_attention(*rows, context))
+            method = Method((name,), context.rows, partial(packed_attention, context=context))
             same = made.setdefault(plan.digest, method)
             if same is not method:
                 made[plan.digest] = replace(same, names=(*same.names, name))
@@ -165,9 +167,9 @@ def _llama3(lengths: Sequence[int], shape: Shape, device: torch.device) -> Metho
 def _package(name: str) -> Any:
     """A module of ring-flash-attn; without a GPU over the stand-in for flash-attn."""
     if importlib.util.find_spec("ring_flash_attn") is None:
-        raise ImportError("not installed: pip install --no-deps ring-flash-attn==0.1.8")
+        raise ImportError("ring-flash-attn is not installed: make venv, or pip install ring-flash-attn==0.1.8")
     if not torch.cuda.is_available():
-        flash_attn_on_cpu.install()
+        sys.modules.update(flash_attn_on_cpu.modules())
     return load_module(name)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from data_prep.errors import DataError
 
 _PARTIAL_SUFFIX = ".partial"
 _BLOCK_BYTES = 1 << 20
+_POLL_SECONDS = 0.05
 
 
 class CheckedFile:
@@ -47,6 +49,49 @@ class CheckedFile:
     def discard(self) -> None:
         self._file.close()
         _partial(self.path).unlink(missing_ok=True)
+
+
+class GrowingFile:
+    """A file that another process goes on with where this one is killed.
+
+    Args:
+        path: a name of its own, until `commit`.
+        keep_bytes: how much of what is there already stays; the rest is cut off.
+    """
+
+    def __init__(self, path: Path, keep_bytes: int = 0) -> None:
+        self.path = path
+        self.num_bytes = 0
+        self._sha256 = hashlib.sha256()
+        self._file = open(path, "r+b" if keep_bytes else "w+b")  # noqa: SIM115 - closed by commit or close
+        while self.num_bytes < keep_bytes:
+            block = self._file.read(min(_BLOCK_BYTES, keep_bytes - self.num_bytes))
+            if not block:
+                raise OSError(f"{path} is shorter than {keep_bytes} bytes")
+            self._sha256.update(block)
+            self.num_bytes += len(block)
+        self._file.truncate(keep_bytes)
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._sha256.update(data)
+        self.num_bytes += memoryview(data).nbytes
+
+    def sync(self) -> int:
+        """Put everything written on the disk; its size."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self.num_bytes
+
+    def commit(self, path: Path) -> dict[str, Any]:
+        """Put it on the disk under another name; returns the file's size and checksum, as `CheckedFile.commit`."""
+        self.sync()
+        self._file.close()
+        os.replace(self.path, path)
+        return {"bytes": self.num_bytes, "sha256": self._sha256.hexdigest()}
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def write_file(path: Path, data: bytes | memoryview) -> dict[str, Any]:
@@ -124,6 +169,26 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"{folder} cannot be held against other writers ({error}): choose a folder that can be written, "
                 "on a file system with locks"
             ) from error
+        yield
+
+
+@contextmanager
+def held(path: Path, seconds: float = 30.0) -> Iterator[None]:
+    """Hold a lock file, waiting for another process that ends: workers outlive a killed parent by moments.
+
+    Raises:
+        DataError: it is still held after `seconds`.
+    """
+    with open(path, "wb") as lock:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise DataError(f"{path.parent} is being written by another process: wait for it to end") from None
+                time.sleep(_POLL_SECONDS)
         yield
 
 

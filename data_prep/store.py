@@ -1,13 +1,16 @@
 """The token store: the tokens of one source, document behind document, without BOS or EOS.
 
-A folder with `manifest.json`, `files.jsonl` (the input files, a line each), `skipped.jsonl` (records
-that were no documents) and, a shard i, little-endian:
+A folder with `manifest.json`, `files.jsonl` (the input files, or parts of large ones, a line each),
+`skipped.jsonl` (records that were no documents) and, a shard i, little-endian:
 
 - `{i:05d}.tokens.bin`  uint16, or uint32 where an id needs it;
 - `{i:05d}.ends.bin`    uint64, where each document ends, in tokens from the shard's begin;
-- `{i:05d}.table.bin`   int64 triples a document: file number, line (1-based; 0: the whole file),
-  bytes of its UTF-8 text;
-- `{i:05d}.hashes.bin`  uint64 a document, BLAKE2b of its UTF-8 text.
+- `{i:05d}.table.bin`   int64 triples a document: line of `files.jsonl` (from 0), line there (1-based,
+  from the begin of the part of a file that it names; 0: the whole file), bytes of its UTF-8 text (0:
+  it came as tokens);
+- `{i:05d}.hashes.bin`  uint64 a document, BLAKE2b of its UTF-8 text (of its ids as uint32, if it came as
+  tokens);
+- `{i:05d}.mask.bin`    uint8 a token, 1 where it is trained on; only where a document came with a mask.
 
 The manifest is written last: a folder without one is not a store yet.
 """
@@ -30,18 +33,19 @@ MANIFEST = "manifest.json"
 FILES = "files.jsonl"
 SKIPPED = "skipped.jsonl"
 KINDS = ("tokens", "ends", "table", "hashes")
+MASK = "mask"
 TABLE_COLUMNS = ("file", "line", "bytes")
 
 
 def shard_file(number: int, kind: str) -> str:
-    """The name of one file of a shard; `kind` is one of `KINDS`."""
+    """The name of one file of a shard; `kind` is one of `KINDS`, or `MASK`."""
     return f"{number:05d}.{kind}.bin"
 
 
 def store_hash(manifest: Mapping[str, Any]) -> str:
     """What identifies a store: its tokens, documents and tokenizer, but not where its files lie."""
     tokenizer = {key: value for key, value in manifest["tokenizer"].items() if key != "path"}
-    shards = [{kind: shard["files"][kind] for kind in KINDS} for shard in manifest["shards"]]
+    shards = [shard["files"] for shard in manifest["shards"]]
     return digest_json([manifest["format_version"], manifest["source"], tokenizer, manifest["dtype"], shards])
 
 
@@ -102,6 +106,17 @@ class TokenStore:
         """A hash of each document's text, uint64 [documents]; equal for equal texts."""
         return self._map(shard, "hashes", "<u8")
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether any shard says which of its tokens are trained on."""
+        return any(MASK in shard["files"] for shard in self.manifest["shards"])
+
+    def mask(self, shard: int) -> np.ndarray | None:
+        """Which of the shard's tokens are trained on, memory-mapped bool [tokens]; None: all of them."""
+        if MASK not in self.manifest["shards"][shard]["files"]:
+            return None
+        return self._map(shard, MASK, "?")
+
     def origin(self, document: int) -> tuple[str, int]:
         """The input file and line (0: the whole file) of a document, by its number in the source.
 
@@ -111,14 +126,16 @@ class TokenStore:
         for shard, entry in enumerate(self.manifest["shards"]):
             if document < entry["documents"]:
                 number, line, _ = self.table(shard)[document].tolist()
-                return self._input_names[number], line
+                name, lines_before = self._inputs[number]
+                return name, lines_before + line
             document -= entry["documents"]
         raise IndexError(f"the store {self.folder} has {self.num_documents} documents")
 
     @cached_property
-    def _input_names(self) -> list[str]:
-        lines = (self.folder / FILES).read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["name"] for line in lines]
+    def _inputs(self) -> list[tuple[str, int]]:
+        """The name of each input, and the lines of its file that are before it."""
+        entries = map(json.loads, (self.folder / FILES).read_text(encoding="utf-8").splitlines())
+        return [(entry["name"], entry.get("lines_before", 0)) for entry in entries]
 
     def _map(self, shard: int, kind: str, dtype: str) -> np.ndarray:
         path = self.folder / shard_file(shard, kind)
@@ -128,7 +145,7 @@ class TokenStore:
 
     def _check_sizes(self) -> None:
         for number, shard in enumerate(self.manifest["shards"]):
-            for kind in KINDS:
+            for kind in shard["files"]:
                 path = self.folder / shard_file(number, kind)
                 size = path.stat().st_size if path.is_file() else None
                 if size != shard["files"][kind]["bytes"]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from anchorcontext import pack
+from anchorcontext.config.compose import config_folder
 from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
+from anchorcontext.data.statistics import index_report
 from anchorcontext.data.windows import PackedWindows
 from data_prep.errors import DataError
 from tests.data_prep.corpus import byte_tokenizer, folder_bytes, write_jsonl
@@ -35,6 +39,7 @@ def config(tmp_path: Path) -> PackConfig:
             held_out_fraction=0.1,
         ),
         workers=1,
+        page=False,
     )
 
 
@@ -56,7 +61,8 @@ def test_packs_and_says_what_became_of_every_document(config: PackConfig, capsys
         counts = windows.manifest["splits"][windows.split]
         row = [counts[name] for name in ("documents", "cut_documents", "tokens", "padding_rows")]
         density = f"{counts['density']:.3%}"
-        assert [windows.split, f"{len(windows):,}", density, *(f"{value:,}" for value in row)] in lines
+        work = f"{windows.attention_work().mean() / windows.window_tokens**2:.1%}"
+        assert [windows.split, f"{len(windows):,}", density, *(f"{value:,}" for value in row), work] in lines
     text = "\n".join(" ".join(line) for line in lines)
     assert (
         f"skipped in books: 1 bad JSON (listed in {config.data.store}/books/skipped.jsonl), 1 left out by where" in text
@@ -109,10 +115,124 @@ def test_an_index_of_other_options_is_replaced_only_when_asked(config: PackConfi
     assert PackedWindows(config.data.index).window_tokens == 64
 
 
+def test_the_report_lies_beside_the_index(config: PackConfig, tmp_path: Path) -> None:
+    config.page = True
+    pack.run(config)
+    folder = tmp_path / "index"
+    report = json.loads((folder / "report.json").read_text())
+    assert report == index_report(folder, config.balance)
+    assert "Windows of 128 rows" in (folder / "report.html").read_text()
+    before = folder_bytes(folder)
+    pack.run(config)
+    assert folder_bytes(folder) == before
+    config.overwrite, config.data.seed = True, 1
+    pack.run(config)
+    assert json.loads((folder / "report.json").read_text())["seed"] == 1
+    assert folder_bytes(folder)["report.html"] != before["report.html"]
+
+
 def test_the_order_of_sources_in_the_config_has_no_effect(config: PackConfig, tmp_path: Path) -> None:
     pack.run(config)
     config.data.sources = dict(reversed(config.data.sources.items()))
     pack.run(config)  # a difference would be refused
+
+
+def test_a_mixture_is_packed_and_shown(config: PackConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    config.data.mixture = {"books": 1.0, "code": 3.0}
+    config.data.total_tokens, config.data.exhausted = 8_000, "repeat"
+    config.data.sources["books"].min_document_tokens = 20
+    config.data.sources["code"].upsample_from_tokens = 50
+    config.data.sources["code"].keep_short_fraction = 0.5
+    config.data.domain_tags = {"code": "<s>"}
+    pack.run(config)
+    manifest = PackedWindows(config.data.index).manifest
+    lines = [" ".join(line) for line in _lines(capsys)]
+    for source, wanted, weight in (("books", 2_000, "25.00%"), ("code", 6_000, "75.00%")):
+        figures = manifest["account"][source]["train"]
+        assert figures["share"]["target_tokens"] == wanted
+        assert abs(figures["tokens"] - wanted) < 128
+        assert any(line.startswith(f"{source} {weight} {wanted:,} {figures['tokens']:,}") for line in lines)
+    counts = manifest["splits"]["train"]
+    assert counts["repeated"]["tokens"] > 0
+    expected = {**counts["dropped"], "repeated by the mixture": counts["repeated"]}
+    assert "shorter than min_document_tokens" in expected
+    assert "short, left out by keep_short_fraction" in expected
+    for what, amount in expected.items():
+        assert f"train {what} {amount['documents']:,} {amount['tokens']:,}" in lines
+    assert manifest["options"]["domain_tags"] == {"code": 0}
+
+
+def test_a_mixture_that_asks_for_too_much_says_what_is_missing(config: PackConfig) -> None:
+    config.data.mixture, config.data.total_tokens = {"books": 1.0, "code": 1.0}, 10**6
+    with pytest.raises(DataError, match=r"books: needs 500,000 tokens, has [\d,]+ .*\n.*code: needs 500,000"):
+        pack.run(config)
+
+
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "upsampled_mix_128k",
+        pytest.param("prolong_64k", marks=pytest.mark.slow),
+        pytest.param("olmo3", marks=pytest.mark.slow),
+    ],
+)
+def test_a_published_mixture_over_sources_of_its_names(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = OmegaConf.load(config_folder() / "mixture" / f"{preset}.yaml").mixture
+    for number, name in enumerate(weights):
+        texts = [{"text": chr(97 + number) * length} for length in (300, 5_000, 66_000, *range(100, 120))]
+        write_jsonl(tmp_path / f"{name}.jsonl", texts)
+    mine = {
+        "sources": {name: {"path": str(tmp_path / f"{name}.jsonl")} for name in weights},
+        "tokenizer": str(byte_tokenizer(tmp_path / "tokenizer")),
+        **{name: str(tmp_path / name) for name in ("store", "index")},
+    }
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    (tmp_path / "conf" / "data" / "mine.yaml").write_text(json.dumps(mine))
+    settings = {"window_tokens": 8192, "total_tokens": 1_000_000, "exhausted": "repeat", "held_out_fraction": 0}
+    overrides = [f"data.{name}={value}" for name, value in settings.items()]
+    arguments = ["--config-dir", str(tmp_path / "conf"), "data=mine", f"mixture={preset}", "workers=1", *overrides]
+    monkeypatch.setattr(sys, "argv", ["anchorcontext pack", *arguments])
+    pack.main()
+    account = PackedWindows(mine["index"]).manifest["account"]
+    total = sum(weights.values())
+    for name, weight in weights.items():
+        assert account[name]["train"]["tokens"] == pytest.approx(1_000_000 * weight / total, abs=8192)
+        reasons = set(account[name]["train"]["dropped"])
+        assert ("shorter than min_document_tokens" in reasons) == (
+            preset == "prolong_64k" and name in ("repositories", "books")
+        )
+        assert ("short, left out by keep_short_fraction" in reasons) == ("upsampled" in preset)
+
+
+def test_a_sample_speaks_of_the_whole(config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = {}
+    for name, count in (("books", 400), ("code", 4_000)):
+        texts = [{"text": "word " * (20 + number % 30)} for number in range(count)]
+        whole[name] = sum(len(text["text"]) for text in texts)
+        write_jsonl(tmp_path / f"{name}.jsonl", texts)
+        config.data.sources[name] = SourceConfig(path=str(tmp_path / f"{name}.jsonl"))
+    config.data.mixture, config.data.total_tokens = {"books": 1.0, "code": 1.0}, 400_000
+    config.data.held_out_fraction, config.limit = 0.0, "10%"
+    pack.run(config)
+    text = capsys.readouterr().out
+    account = PackedWindows(pack.folder_of(config.data.index, config.limit)).manifest["account"]
+    for name, tokens in whole.items():
+        share = account[name]["train"]["share"]
+        assert share["fraction"] == pytest.approx(0.1, abs=0.001)
+        assert share["available_tokens"] / share["fraction"] == pytest.approx(tokens, rel=0.3)
+        assert share["target_tokens"] == pytest.approx(200_000 * share["fraction"], abs=1)
+    assert re.search(r"books: NOT ENOUGH: [\d.]+[KM] of 200\.0K needed", text)
+    assert re.search(r"code: enough: [\d.]+[KM] of 200\.0K needed", text)
+    assert re.search(r"about [\d.]+ s for all of it, with as many workers", text)
+    assert "The whole corpus, estimated" in text
+
+
+def test_a_tag_that_is_no_token(config: PackConfig) -> None:
+    config.data.domain_tags = {"code": "several"}
+    with pytest.raises(DataError, match="'several' is 7 tokens, where one is needed"):
+        pack.run(config)
 
 
 def test_from_the_command_line(

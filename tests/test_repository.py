@@ -34,16 +34,18 @@ ALLOWED = {
     "rope": set(),
     "models": {*_CONTEXT, "rope"},
     "data": {"layout", "context_parallel", "data_prep"},
-    "config": {"data_prep.read"},
+    "config": {"data_prep.read", "data_prep.pack"},
     "console": set(),
     "machine": set(),
     "plots": {"layout"},
     "train": {*_RUNS, "console"},
     "evaluate": {*_RUNS, "plots", "console", "train.ranks"},
-    "inspect": {*_RUNS, "plots", "console"},
+    "inspect": {*_RUNS, "plots", "console", "report", "data_prep"},
+    "export_data": {*_RUNS, "console", "data_prep.pack"},
     "simulate": {*_RUNS, "plots", "console"},
-    "report": {*_RUNS, "plots", "console", "data_prep"},
-    "pack": {"data_prep", "console"},
+    "report": {*_RUNS, "plots", "console", "sample", "data_prep"},
+    "pack": {"data_prep", "console", "data", "report", "sample"},
+    "sample": {"data_prep", "console"},
     "cli": {"config"},
     "data_prep": set(),
 }
@@ -198,7 +200,13 @@ def test_every_third_party_import_is_declared(folders: tuple[str, ...], extras: 
     offered = [text for name in groups if name != "dev" or name in extras for text in groups[name]]
     declared = {canonicalize_name(Requirement(text).name) for text in [*metadata["dependencies"], *offered]}
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}
-    ours = {*CODE, "tests", "examples", *(path.stem for path in python_files("examples"))}  # a script sees its folder
+    ours = {
+        *CODE,
+        "tests",
+        "examples",
+        "benchmarks",
+        *(path.stem for path in python_files("examples")),
+    }  # a script sees its folder
     for path, modules in imported_packages(*folders).items():
         for name in {module.split(".")[0] for module in modules} - sys.stdlib_module_names - ours:
             assert canonicalize_name(distributions.get(name, name)) in declared, f"{path} imports {name}"

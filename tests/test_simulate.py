@@ -10,9 +10,10 @@ import pytest
 
 from anchorcontext.config.schema import AttentionConfig, ContextParallelConfig, SimulateConfig
 from anchorcontext.context_parallel import CostModel, plan_context
+from anchorcontext.context_parallel.figures import plan_figures
 from anchorcontext.data.length_mixes import sample_window
 from anchorcontext.layout import WindowLayout
-from anchorcontext.simulate import plan_figures, run, simulate
+from anchorcontext.simulate import run, simulate
 
 
 def config(output: Path, **changes: object) -> SimulateConfig:

@@ -1,6 +1,6 @@
 """Attention kernels: queries, keys, values and segments in, output and logsumexp out; and back."""
 
-from anchorcontext.attention.kernel import Kernel
+from anchorcontext.attention.kernel import ForwardPass, Kernel
 from anchorcontext.attention.kernels import KERNELS, check_kernel_name, choose_kernel
 from anchorcontext.attention.partials import accumulation_dtype, merge_partials
 from anchorcontext.attention.segments import Segments, single_segment
@@ -8,6 +8,7 @@ from anchorcontext.attention.self_test import KernelMismatchError, run_self_test
 
 __all__ = [
     "KERNELS",
+    "ForwardPass",
     "Kernel",
     "KernelMismatchError",
     "Segments",

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from anchorcontext.attention.segments import Segments
+
+
+class ForwardPass(NamedTuple):
+    """A forward pass as its backward needs it. Shapes as in `Kernel`.
+
+    `out` and `lse` are the final ones of each row, over all its keys.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+    lse: Tensor
 
 
 class Kernel(Protocol):
@@ -38,19 +51,10 @@ class Kernel(Protocol):
         ...
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        segments: Segments,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value, in their shapes; overlapping key runs are summed.
 
-        `out` and `lse` are the final ones of each row, over all its keys, even where `segments`
-        covers a part of them: the parts' gradients then add up to the whole.
+        Where `segments` cover a part of the keys that `done` is over, gradients of the parts add up to the whole.
         """
         ...

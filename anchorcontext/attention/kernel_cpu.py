@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anchorcontext.attention.kernel import Kernel
+from anchorcontext.attention.kernel import ForwardPass, Kernel
 from anchorcontext.attention.partials import accumulation_dtype, merge_partials
 from anchorcontext.attention.segments import Segments
 
@@ -52,21 +52,14 @@ class CpuKernel(Kernel):
         return _from_groups(out), _from_groups(lse)
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        segments: Segments,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
+        key, value = done.key, done.value
         num_key_heads = key.shape[1]
-        groups = query.shape[1] // num_key_heads
-        grad_out, query, out = (_to_groups(tensor, num_key_heads) for tensor in (grad_out, query, out))
-        lse = lse.to(query.dtype).unflatten(1, (num_key_heads, groups)).permute(1, 2, 0)
+        groups = done.query.shape[1] // num_key_heads
+        grad_out, query, out = (_to_groups(tensor, num_key_heads) for tensor in (grad_out, done.query, done.out))
+        lse = done.lse.to(query.dtype).unflatten(1, (num_key_heads, groups)).permute(1, 2, 0)
         grad_query = query.new_zeros(query.shape)
         grad_key, grad_value = (query.new_zeros(num_key_heads, len(key), key.shape[2]) for _ in range(2))
         key, value = _expanded(key, groups), _expanded(value, groups)

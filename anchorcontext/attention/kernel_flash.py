@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from anchorcontext.attention.kernel import Kernel
+from anchorcontext.attention.kernel import ForwardPass, Kernel
 from anchorcontext.attention.partials import accumulation_dtype
 from anchorcontext.attention.segments import Segments
 from anchorcontext.attention.varlen import VarlenRows, rows_first, varlen_rows
@@ -64,33 +64,23 @@ class FlashKernel(Kernel):
         return rows.put_queries(some_out, out), rows.put_queries(some_lse, lse)
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        segments: Segments,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
+        query, key, value, out, lse = done
         wide = accumulation_dtype(query.dtype)
         totals = [tensor.new_zeros(tensor.shape, dtype=wide) for tensor in (query, key, value)]
         if not len(segments):
             return totals[0], totals[1], totals[2]
         rows = varlen_rows(segments, query.device)
-        grads = self._functions.backward(
-            rows.queries(grad_out).contiguous(),
+        gathered = ForwardPass(
             rows.queries(query),
             rows.keys(key),
             rows.keys(value),
             rows.queries(out).contiguous(),
             rows.queries(lse).transpose(0, 1).contiguous(),
-            rows,
-            segments.causal,
-            scale,
         )
+        grads = self._functions.backward(rows.queries(grad_out).contiguous(), gathered, rows, segments.causal, scale)
         return (
             rows.put_queries(grads[0], totals[0]),
             rows.add_keys(grads[1], totals[1]),
@@ -105,23 +95,14 @@ class FlashKernel(Kernel):
 
 
 class _Functions(Protocol):
-    """One library's functions; logsumexp as [Hq, n]."""
+    """One library's functions: rows of all segments behind one another, logsumexp as [Hq, n]."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, rows: VarlenRows, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]: ...
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        rows: VarlenRows,
-        causal: bool,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, rows: VarlenRows, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
@@ -140,10 +121,7 @@ class _FlashAttn:
             query,
             key,
             value,
-            rows.query_bounds,
-            rows.key_bounds,
-            rows.longest_queries,
-            rows.longest_keys,
+            *rows.bounds,
             dropout_p=0.0,
             softmax_scale=scale,
             causal=causal,
@@ -151,30 +129,14 @@ class _FlashAttn:
         return out, lse
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        rows: VarlenRows,
-        causal: bool,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, rows: VarlenRows, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        grads = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (query, key, value)]
+        grads = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in done[:3]]
         self._interface._flash_attn_varlen_backward(
             grad_out,
-            query,
-            key,
-            value,
-            out,
-            lse,
+            *done,
             *grads,
-            rows.query_bounds,
-            rows.key_bounds,
-            rows.longest_queries,
-            rows.longest_keys,
+            *rows.bounds,
             dropout_p=0.0,
             softmax_scale=scale,
             causal=causal,
@@ -201,10 +163,7 @@ class _Torch:
             query,
             key,
             value,
-            rows.query_bounds,
-            rows.key_bounds,
-            rows.longest_queries,
-            rows.longest_keys,
+            *rows.bounds,
             0.0,
             causal,
             return_debug_mask=False,
@@ -213,34 +172,18 @@ class _Torch:
         return out, lse
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        rows: VarlenRows,
-        causal: bool,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, rows: VarlenRows, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         self._activate()
-        no_dropout_state = torch.zeros(2, dtype=torch.uint64, device=query.device)
+        no_dropout_state = torch.zeros(2, dtype=torch.uint64, device=grad_out.device)
         return torch.ops.aten._flash_attention_backward(
             grad_out,
-            query,
-            key,
-            value,
-            out,
-            lse,
-            rows.query_bounds,
-            rows.key_bounds,
-            rows.longest_queries,
-            rows.longest_keys,
+            *done,
+            *rows.bounds,
             0.0,
             causal,
             no_dropout_state,
-            torch.empty(0, device=query.device),
+            torch.empty(0, device=grad_out.device),
             scale=scale,
         )
 

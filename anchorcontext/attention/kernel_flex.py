@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchorcontext.attention.kernel import Kernel
+from anchorcontext.attention.kernel import ForwardPass, Kernel
 from anchorcontext.attention.partials import accumulation_dtype
 from anchorcontext.attention.segments import Segments
 
@@ -59,17 +59,10 @@ class FlexKernel(Kernel):
         return out.to(wide).masked_fill((lse == -torch.inf)[..., None], 0.0), lse.to(wide)
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        segments: Segments,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
+        query, key, value, out, lse = done
         if not self.has_backward(query.device):
             raise ValueError(
                 f"kernel='flex' has no backward on device {query.device.type!r}: choose kernel='auto' to train there"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anchorcontext.attention.kernel import Kernel
+from anchorcontext.attention.kernel import ForwardPass, Kernel
 from anchorcontext.attention.segments import Segments
 
 
@@ -34,20 +34,12 @@ class MathKernel(Kernel):
         return out, lse
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        segments: Segments,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
-        grad_out, query, key, value = grad_out.double(), query.double(), key.double(), value.double()
-        delta = (grad_out * out.double()).sum(dim=-1)  # [T, H]
-        lse = lse.double()
+        grad_out = grad_out.double()
+        query, key, value, out, lse = (tensor.double() for tensor in done)
+        delta = (grad_out * out).sum(dim=-1)  # [T, H]
         grad_query, grad_key, grad_value = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
         num_key_heads = key.shape[1]
         for rows, keys in segments.runs:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anchorcontext.attention.kernel import ForwardPass
 from anchorcontext.attention.kernels import KERNELS, choose_kernel
 from anchorcontext.attention.partials import accumulation_dtype
 from anchorcontext.attention.segments import Segments
@@ -40,7 +41,7 @@ def run_self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
     expected_out, expected_lse = KERNELS["math"].forward(query, key, value, segments, scale)
     out, lse = kernel.forward(query, key, value, segments, scale)
     saved_out, saved_lse = expected_out.to(dtype), expected_lse.to(accumulation_dtype(dtype))
-    saved = (grad_out, query, key, value, saved_out, saved_lse, segments, scale)
+    saved = (grad_out, ForwardPass(query, key, value, saved_out, saved_lse), segments, scale)
     names = ("output", "logsumexp", "gradient of query", "gradient of key", "gradient of value")
     results, expected = [out, lse], [expected_out, expected_lse]
     if kernel.has_backward(device):

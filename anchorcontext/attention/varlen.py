@@ -53,6 +53,11 @@ class VarlenRows:
             ),
         )
 
+    @property
+    def bounds(self) -> tuple[Tensor, Tensor, int, int]:
+        """As variable-length kernels take them."""
+        return self.query_bounds, self.key_bounds, self.longest_queries, self.longest_keys
+
     def queries(self, tensor: Tensor) -> Tensor:
         """The queries of all segments, [rows, ...]."""
         return _taken(tensor, self._query_rows)

@@ -14,10 +14,13 @@ from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import RANGES, field_problems
-from anchorcontext.config.files import index_problems, missing_path, model_problems, source_problems
+from anchorcontext.config.files import index_problems, missing_path, model_problems
+from anchorcontext.config.pack_check import pack_problems
 from anchorcontext.config.schema import (
+    BalanceConfig,
     ContextParallelConfig,
     EvaluateConfig,
+    ExportDataConfig,
     InspectConfig,
     PackConfig,
     ReportConfig,
@@ -25,7 +28,6 @@ from anchorcontext.config.schema import (
     TrainConfig,
 )
 from anchorcontext.machine import uses_gpu
-from data_prep.read import FORMATS
 
 
 def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = uses_gpu) -> list[Problem]:
@@ -39,10 +41,15 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
     found = list(field_problems(config))
     match config:
         case PackConfig():
-            found += _pack_problems(config)
+            found += pack_problems(config)
+            found += balance_problems(config.balance)
         case InspectConfig():
             found += index_problems(config.data)
-            found += _suffix_problems("picture", config.picture)
+            found += _suffix_problems("picture", config.picture, (".png", ".svg", ".pdf"))
+            found += _suffix_problems("statistics", config.statistics, (".html",))
+            found += balance_problems(config.balance)
+        case ExportDataConfig():
+            found += index_problems(config.data)
         case TrainConfig():
             found += _train_problems(config, world_size, has_gpu)
         case EvaluateConfig():
@@ -54,20 +61,6 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
         case _:
             raise TypeError(f"no check for a {type(config).__name__}")
     return found
-
-
-def _pack_problems(config: PackConfig) -> Iterator[Problem]:
-    if not config.data.sources:
-        yield Problem(
-            "data.sources", "{}", "nothing to pack: choose data=NAME, or '+data.sources={NAME: {path: FOLDER}}'"
-        )
-    for name, source in config.data.sources.items():
-        yield from source_problems(f"data.sources.{name}.path", source.path)
-        if source.format not in FORMATS:
-            yield Problem(f"data.sources.{name}.format", source.format, f"choose one of {', '.join(FORMATS)}")
-    yield from missing_path(
-        "data.tokenizer", config.data.tokenizer, "give a tokenizer's folder, or a hub name (owner/name)"
-    )
 
 
 def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], bool]) -> Iterator[Problem]:
@@ -202,7 +195,16 @@ def _report_problems(config: ReportConfig) -> Iterator[Problem]:
                 yield Problem(f"{part}.{name}", path, "not found: give what an earlier command wrote")
 
 
-def _suffix_problems(key: str, path: str | None) -> Iterator[Problem]:
-    suffixes = (".png", ".svg", ".pdf")
+def balance_problems(balance: BalanceConfig) -> Iterator[Problem]:
+    """Ranks that cannot share a step or a window."""
+    ranks, windows = balance.data_ranks, balance.windows_per_step
+    if ranks is not None and ranks >= 1 and windows % ranks:
+        fix = f"must divide balance.windows_per_step={windows}: every rank takes as many windows"
+        yield Problem("balance.data_ranks", ranks, fix)
+    if any(count < 1 for count in balance.context_ranks):
+        yield Problem("balance.context_ranks", balance.context_ranks, "a window is shared by at least 1 rank")
+
+
+def _suffix_problems(key: str, path: str | None, suffixes: tuple[str, ...]) -> Iterator[Problem]:
     if path is not None and Path(path).suffix not in suffixes:
         yield Problem(key, path, f"must end in one of {', '.join(suffixes)}")

@@ -13,13 +13,29 @@ from typing import Any
 from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
-from anchorcontext.config.schema import EvaluateConfig, InspectConfig, SimulateConfig, TrainConfig
+from anchorcontext.config.schema import EvaluateConfig, ExportDataConfig, InspectConfig, SimulateConfig, TrainConfig
+from data_prep.pack.options import ALGORITHMS, END_OF_DOCUMENT, EXHAUSTED, LAST_WINDOWS, LONG_DOCUMENTS
 
-GROUPS = ("model", "data", "attention", "rope", "context_parallel", "deepspeed", "optim", "logger", "experiment")
+GROUPS = (
+    "model",
+    "data",
+    "mixture",
+    "attention",
+    "rope",
+    "context_parallel",
+    "deepspeed",
+    "optim",
+    "logger",
+    "experiment",
+)
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "model.init": ("pretrained", "random"),
-    "data.end_of_document": ("eos", "none"),
+    "data.end_of_document": END_OF_DOCUMENT,
+    "data.algorithm": ALGORITHMS,
+    "data.long_documents": LONG_DOCUMENTS,
+    "data.last_windows": LAST_WINDOWS,
+    "data.exhausted": EXHAUSTED,
     "attention.arm": ("full", "document", "document_reset", "anchor"),
     "attention.kernel": ("auto", "math", "cpu", "flash", "flash3", "flash4", "flex"),
     "rope.compute": ("float32", "bf16"),
@@ -36,6 +52,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The words each of these fields takes."""
 
 LISTS: dict[str, tuple[str, ...]] = {
+    "splits": CHOICES["split"],
     "mixes": ("web", "long", "8K", "one_document"),
     "policies": CHOICES["context_parallel.policy"],
     "exchanges": CHOICES["context_parallel.exchange"],
@@ -46,6 +63,7 @@ NOT_NEEDED: dict[type, frozenset[str]] = {
     TrainConfig: frozenset({"data.store", "data.tokenizer"}),
     EvaluateConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
     InspectConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
+    ExportDataConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
     SimulateConfig: frozenset({"data.index", "data.store", "data.tokenizer", "data.window_tokens"}),
 }
 """Mandatory fields of a shared group that a command does not read."""
@@ -76,6 +94,10 @@ RANGES: dict[str, Range] = {
     "data.window_tokens": Range(2),
     "data.held_out_fraction": Range(0, 1, open_high=True),
     "data.seed": Range(0),
+    "data.min_document_tokens": Range(1),
+    "data.total_tokens": Range(1),
+    "data.interleave_chunk_tokens": Range(0),
+    "order.balance_steps": Range(0),
     "rope.base": Range(1, open_low=True),
     "context_parallel.size": Range(1),
     "context_parallel.max_gathered_rows": Range(0),
@@ -105,7 +127,12 @@ RANGES: dict[str, Range] = {
     "boundary_tokens": Range(0),
     "max_pieces": Range(0),
     "windows": Range(0),
+    "balance.windows_per_step": Range(1),
+    "balance.data_ranks": Range(1),
+    "balance.row_pairs": Range(0),
+    "balance.sample_windows": Range(1),
     "window_tokens": Range(1),
+    "file_tokens": Range(1),
     "loss_chunk_rows": Range(1),
 }
 """The numbers each of these fields takes."""

@@ -29,15 +29,47 @@ class SourceConfig:
     """One source of documents."""
 
     path: str = MISSING
-    """A file, a folder (searched recursively) or a glob. Names that begin with a dot are left out."""
+    """A file, a folder (searched recursively) or a glob, here or at an address of fsspec (`s3://`, `gs://`,
+    `hf://`, `https://`). Names that begin with a dot are left out. With `format: dataset`, a name on the hub."""
     format: str = "auto"
-    """`jsonl`, `text` (a file is a document), or `auto`: by file name."""
+    """`jsonl`, `json`, `csv`, `text` (a file is a document), `parquet`, `arrow`, `mds`, `megatron`; `dataset`
+    streams a dataset of the hub, or a local folder of one; `auto`: by file name."""
     pattern: str = "*"
     """In a folder, the file names to read, as a glob."""
     text_field: str = "text"
-    """The JSON field that holds the text."""
+    """The field of a record that holds the text."""
     where: dict[str, str] = field(default_factory=dict)
-    """Keep only JSON records whose fields equal these values (numbers and true, false as JSON writes them)."""
+    """Keep only records whose fields equal these values (numbers and true, false as JSON writes them)."""
+    token_field: str | None = None
+    """The field that holds token ids, of records that are tokenized already; instead of text_field."""
+    mask_field: str | None = None
+    """The field that says which of those tokens are trained on: a list of true and false, or of 1 and 0."""
+    boundary_field: str | None = None
+    """The field that says where the documents in those tokens lie: their ends, pairs of start and end, or
+    objects with `end`. Null: a record is one document."""
+    group_by: list[str] = field(default_factory=list)
+    """Join the records of a file that are equal in these fields into one document."""
+    group_separator: str = "\n\n"
+    """Text between them."""
+    split: str | None = None
+    """Which split of a saved dataset, or one of the hub, to read. Null: the only one."""
+    subset: str | None = None
+    """Which configuration of a dataset of the hub."""
+    revision: str | None = None
+    """Which revision of a dataset of the hub. Null: the newest."""
+    strict: bool = False
+    """Stop at the first bad record, instead of skipping and counting it."""
+    max_bad_fraction: float = 0.05
+    """Stop where more of the records are bad. The first hundred bad ones never stop anything."""
+    storage_options: dict[str, Any] = field(default_factory=dict)
+    """What fsspec needs to open the path, such as `{anon: true}`. Keys and passwords belong into its own
+    environment variables."""
+    min_document_tokens: int | None = None
+    """Documents of this source with fewer tokens are not packed. Null: `data.min_document_tokens`."""
+    upsample_from_tokens: int = 0
+    """With keep_short_fraction: documents from so many tokens on are all kept for training. 0: no upsampling."""
+    keep_short_fraction: float = 1.0
+    """Share of the shorter documents that are kept for training, chosen at random."""
 
 
 @dataclass
@@ -59,7 +91,36 @@ class DataConfig:
     held_out_fraction: float = 0.01
     """Share of documents, chosen by a hash of their text, kept for the `held_out` split."""
     seed: int = 0
-    """Seed of the order in which `pack` shuffles windows."""
+    """Seed of everything that `pack` decides by chance: the order of windows, documents of a mixture."""
+    algorithm: str = "best_fit_decreasing"
+    """`best_fit_decreasing`, `first_fit`, `concat_and_chop` (cuts documents that would fit) or
+    `one_document` a window."""
+    long_documents: str = "split"
+    """A document longer than a window: `split` over windows, `head` (its first window), or `drop`."""
+    min_document_tokens: int = 1
+    """Documents with fewer tokens are not packed; a source can say otherwise."""
+    last_windows: str = "keep"
+    """`drop` leaves out the emptiest window of each split (of concat_and_chop the last) unless it is full."""
+    mixture: dict[str, float] = field(default_factory=dict)
+    """Weight of each source in the training tokens, any positive numbers. Empty: every source as it is."""
+    total_tokens: int | None = None
+    """Training tokens to pack. Null: as many as the mixture allows without repeating a document."""
+    exhausted: str = "error"
+    """A source that has fewer tokens than the mixture wants: `error`, or `repeat` its documents."""
+    interleave_chunk_tokens: int = 0
+    """Cut the documents of a window into chunks of so many tokens and mix these; 0: documents whole."""
+    domain_tags: dict[str, str] = field(default_factory=dict)
+    """By source, the token (its text) that follows the anchor in each of the source's pieces."""
+
+
+@dataclass
+class OrderConfig:
+    """The order in which training takes windows."""
+
+    balance_steps: int = 16
+    """Steps of a block whose windows are sorted by attention work and cut into steps anew, so that the
+    data-parallel ranks of a step work alike; 0: the plain permutation. The price: windows of one
+    step are of like document lengths, though every block keeps the mixture."""
 
 
 @dataclass
@@ -205,6 +266,7 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     rope: RopeConfig = field(default_factory=RopeConfig)
     context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
@@ -216,12 +278,35 @@ class TrainConfig:
 
 
 @dataclass
+class BalanceConfig:
+    """The ranks whose balance the report of an index tells, and what a row costs them."""
+
+    windows_per_step: int = 8
+    """Windows of a step."""
+    data_ranks: int | None = None
+    """Data-parallel ranks that share them. Null: one a window."""
+    row_pairs: int = 25_000
+    """What everything but attention costs a row, in query-key pairs: about six times a Llama's width,
+    which is 4,096 for 7B and 8B."""
+    context_ranks: list[int] = field(default_factory=lambda: [2, 4, 8])
+    """Numbers of ranks that share a window."""
+    sample_windows: int = 32
+    """Windows, spread over the split, that are planned for them."""
+
+
+@dataclass
 class PackConfig:
     """Config of `anchorcontext pack`."""
 
     data: DataConfig = field(default_factory=DataConfig)
+    balance: BalanceConfig = field(default_factory=BalanceConfig)
     workers: int = 0
     """Tokenizing processes; 0 takes one a core."""
+    limit: str | None = None
+    """Pack a sample of every source, into folders of its own: a share (`1%`), bytes in storage (`500MB`) or
+    records (`10000_records`). Null: all."""
+    page: bool = True
+    """Draw the index's report, a page with plots, beside it (`report.html`)."""
     overwrite: bool = False
     """Replace an index that was packed with other options, and token stores made from other files or options."""
 
@@ -242,6 +327,30 @@ class InspectConfig:
     """Pieces shown in full; the rest are counted."""
     picture: str | None = None
     """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
+    browse: bool = False
+    """Walk through the split in the terminal, boundary by boundary, from `window` on."""
+    verify: bool = False
+    """Only read the index and its token stores to the last byte, and say what is wrong."""
+    statistics: str | None = None
+    """File for the page on the whole index, with plots (.html); null draws none."""
+    balance: BalanceConfig = field(default_factory=BalanceConfig)
+
+
+@dataclass
+class ExportDataConfig:
+    """Config of `anchorcontext export_data`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    splits: list[str] = field(default_factory=list)
+    """`train`, `held_out` or both; empty: those that have windows."""
+    windows: int = 0
+    """Windows exported of each split, the first; 0 takes all."""
+    file_tokens: int = 33_554_432
+    """Rows of all windows in a file, at most (but one window at least); so many ids are held in memory."""
+    overwrite: bool = False
+    """Replace an earlier export in the folder."""
+    output: str = MISSING
+    """Folder of the dataset."""
 
 
 @dataclass
@@ -310,6 +419,7 @@ class ReportConfig:
 SCHEMAS: dict[str, Any] = {
     "pack": PackConfig,
     "inspect": InspectConfig,
+    "export_data": ExportDataConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "simulate": SimulateConfig,

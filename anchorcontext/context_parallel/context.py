@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from anchorcontext.attention import Kernel, Segments, check_kernel_name
+from anchorcontext.attention import ForwardPass, Kernel, Segments, check_kernel_name
 from anchorcontext.context_parallel.executor import StagedAttention
 from anchorcontext.context_parallel.ring_flash_attn import PackageAttention
 from anchorcontext.context_parallel.stages import Stage
@@ -35,17 +35,9 @@ class SharedAttention(Protocol):
         ...
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        kernel: Kernel,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, kernel: Kernel, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of `query`, `key` and `value`, in their shapes and dtypes."""
+        """Gradients of query, key and value, in their shapes and dtypes."""
         ...
 
 
@@ -95,23 +87,25 @@ class AttentionContext:
         return PackageAttention(plan, group, self.rank, device, self.head_groups)
 
     def check_agreement(self) -> None:
-        """Compare the plan across the group's ranks; every rank must call it.
+        """Compare the plan and how it is bound across the group's ranks; every rank must call it.
 
-        Ranks with unlike plans would hang in an exchange, or compute something else.
+        Ranks with unlike plans or head groups would hang in an exchange, or compute something else.
 
         Raises:
-            RuntimeError: on every rank, naming the ranks whose plan differs from rank 0's.
+            RuntimeError: on every rank, naming the ranks that differ from rank 0.
         """
         if self.group is None:
             return
-        digests: list[Any] = [None] * self.plan.ranks
-        dist.all_gather_object(digests, self.plan.digest, group=self.group)
-        unlike = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
-        if unlike:
-            raise RuntimeError(
-                f"ranks {unlike} of the context-parallel group hold another plan than rank 0: "
-                "they were given another window, or other planning options"
-            )
+        own = {"plan": self.plan.digest, "head_groups": self.head_groups, "kernel": self.kernel}
+        everyones: list[Any] = [None] * self.plan.ranks
+        dist.all_gather_object(everyones, own, group=self.group)
+        for what in own:
+            unlike = [rank for rank, theirs in enumerate(everyones) if theirs[what] != everyones[0][what]]
+            if unlike:
+                raise RuntimeError(
+                    f"ranks {unlike} of the context-parallel group hold another {what} than rank 0: "
+                    "they were given another window, or other options"
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         if self.group is not None:

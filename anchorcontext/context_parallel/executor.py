@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from anchorcontext.attention import Kernel, accumulation_dtype, merge_partials
+from anchorcontext.attention import ForwardPass, Kernel, accumulation_dtype, merge_partials
 from anchorcontext.context_parallel.exchange import GradientReturn, KeyTransfer, connect
 
 if TYPE_CHECKING:
@@ -74,17 +74,10 @@ class StagedAttention:
         return out.to(query.dtype), lse.to(accumulation_dtype(query.dtype))
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        kernel: Kernel,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, kernel: Kernel, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of `query`, `key` and `value`, in their shapes and dtypes."""
+        """Gradients of query, key and value, in their shapes and dtypes."""
+        query, key, value, out, lse = done
         steps = self._steps(query, key)
         wide = accumulation_dtype(query.dtype)
         grad_query = query.new_zeros(query.shape, dtype=wide)
@@ -98,9 +91,8 @@ class StagedAttention:
                 grad_rows, queries, outs, lses = (
                     _taken(tensor[:, step.query_heads], rows) for tensor in (grad_out, query, out, lse)
                 )
-                grad, grad_keys, grad_values = kernel.backward(
-                    grad_rows, queries, keys, values, outs, lses, step.stage.segments, scale
-                )
+                part = ForwardPass(queries, keys, values, outs, lses)
+                grad, grad_keys, grad_values = kernel.backward(grad_rows, part, step.stage.segments, scale)
                 _add_rows(grad_query[:, step.query_heads], rows, grad)
             sent = GradientReturn(grad_keys, grad_values, len(key), key.dtype, step.stage, self.group)
             if returning is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anchorcontext.attention import Kernel, choose_kernel, run_self_test, single_segment
+from anchorcontext.attention import ForwardPass, Kernel, choose_kernel, run_self_test, single_segment
 from anchorcontext.context_parallel.context import AttentionContext, DeviceStage, SharedAttention
 from anchorcontext.context_parallel.executor import StagedAttention
 from anchorcontext.context_parallel.keep import kept_or_computed
@@ -118,5 +118,5 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_out: Tensor, _grad_lse: Tensor) -> tuple[Any, ...]:
-        grads = ctx.attention.backward(grad_out, *ctx.saved_tensors, ctx.kernel, ctx.scale)
+        grads = ctx.attention.backward(grad_out, ForwardPass(*ctx.saved_tensors), ctx.kernel, ctx.scale)
         return (*grads, None, None, None)

@@ -61,6 +61,11 @@ class _Player:
         self._next = 0
 
     def take(self, compute: Callable[[], Results]) -> Results:
+        if self._next == len(self._results):
+            raise RuntimeError(
+                "the recomputation of a checkpoint calls attention more often than its forward pass did "
+                f"({len(self._results)} times): what is checkpointed must do the same both times"
+            )
         out, lse = self._results[self._next]
         self._next += 1
         return out.detach(), lse.detach()

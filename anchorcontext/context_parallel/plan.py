@@ -51,7 +51,7 @@ def plan_context(
             fewest rows is taken.
         costs: what `auto` and policies with settings go by (default: `CostModel()`).
         max_gathered_rows: plans that let a rank hold more received key and value rows at one time
-            are left out (default: no cap).
+            are left out, 0 or more (default: no cap).
 
     Raises:
         ValueError: an exchange or policy that does not exist, naming those that do; a window or a
@@ -59,6 +59,8 @@ def plan_context(
     """
     if ranks < 1:
         raise ValueError(f"ranks={ranks}: a window is shared by at least 1 rank")
+    if max_gathered_rows is not None and max_gathered_rows < 0:
+        raise ValueError(f"max_gathered_rows={max_gathered_rows}: a rank holds 0 received rows or more")
     if exchange not in EXCHANGES:
         raise ValueError(f"exchange={exchange!r} is not available; choose {', '.join(EXCHANGES)}")
     if policy != "auto" and policy not in POLICIES:

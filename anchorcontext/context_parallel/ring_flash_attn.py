@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anchorcontext.attention import Kernel, accumulation_dtype
+from anchorcontext.attention import ForwardPass, Kernel, accumulation_dtype
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -96,17 +96,10 @@ class PackageAttention:
         return out.masked_fill(self._padding[:, None, None], 0), lse.masked_fill(self._padding[:, None], -torch.inf)
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        kernel: Kernel,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, kernel: Kernel, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `SharedAttention.backward`."""
+        query, key, value, out, lse = done
         lse = lse.masked_fill(self._padding[:, None], torch.inf)  # padding's softmax weights: exp(score - inf) = 0
         return self._package.llama3_flash_attn_varlen_backward(
             self._group,

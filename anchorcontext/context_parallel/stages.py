@@ -13,6 +13,7 @@ import numpy as np
 
 from anchorcontext.attention import Segments
 from anchorcontext.context_parallel.rows import Shares, expand_ranges
+from anchorcontext.layout import PADDING_SEGMENT
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +78,7 @@ def gather_stage(
         segment_offsets: the place where each segment begins.
         rows_per_rank: rows of the rank's own part of the buffer, padding included.
     """
-    held = shares.of_rank(rank)
-    local_starts = np.cumsum(held.lengths) - held.lengths
-    is_query = held.segments >= 0
-    queries, query_starts = held.take(is_query), local_starts[is_query]
+    queries, query_starts = _queries(shares, rank)
     send_rows, send_counts = _rows_to_send(queries, query_starts, reach, rank, num_ranks)
     own_reach = reach.of_rank(rank)
     received = _received(shares.of_segments(), own_reach, rank)
@@ -116,10 +114,7 @@ def ring_stages(
     Every rank has a stage for every distance, if only an idle one: rows then leave in the same order
     everywhere, and meet who waits for them. Further arguments as `gather_stage`.
     """
-    held = shares.of_rank(rank)
-    local_starts = np.cumsum(held.lengths) - held.lengths
-    is_query = held.segments >= 0
-    queries, query_starts = held.take(is_query), local_starts[is_query]
+    queries, query_starts = _queries(shares, rank)
     send_rows, send_counts = _rows_to_send(queries, query_starts, reach, rank, num_ranks)
     send_ends = np.cumsum(send_counts)
     received = _received(shares.of_segments(), reach.of_rank(rank), rank)
@@ -187,6 +182,14 @@ def _peer_stage(
         query_rows=expand_ranges(query_starts[seeing], lengths),
         peers=peers,
     )
+
+
+def _queries(shares: Shares, rank: int) -> tuple[Shares, np.ndarray]:
+    """A rank's ranges that are no padding, and at which of its own rows each begins."""
+    held = shares.of_rank(rank)
+    starts = np.cumsum(held.lengths) - held.lengths
+    is_query = held.segments != PADDING_SEGMENT
+    return held.take(is_query), starts[is_query]
 
 
 class _KeyNumbers:

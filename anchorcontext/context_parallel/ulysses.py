@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from anchorcontext.attention import Kernel, accumulation_dtype
+from anchorcontext.attention import ForwardPass, Kernel, accumulation_dtype
 from anchorcontext.context_parallel.executor import StagedAttention
 from anchorcontext.context_parallel.heads import key_heads_of
 
@@ -43,20 +43,13 @@ class HeadAttention:
         return self._to_rows(out, 0.0), self._to_rows(lse, -torch.inf)
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        kernel: Kernel,
-        scale: float,
+        self, grad_out: Tensor, done: ForwardPass, kernel: Kernel, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `StagedAttention.backward`."""
+        query, key, value, out, lse = done
         heads = self._by_heads(query, key, value)
-        saved = [self._to_heads(tensor, self._query_heads(query)) for tensor in (grad_out, out, lse)]
-        grads = self.whole.backward(saved[0], *heads, saved[1], saved[2], kernel, scale)
+        grad_out, out, lse = (self._to_heads(tensor, self._query_heads(query)) for tensor in (grad_out, out, lse))
+        grads = self.whole.backward(grad_out, ForwardPass(*heads, out, lse), kernel, scale)
         key_heads = self._key_heads(query, key)
         return (
             self._to_rows(grads[0], 0.0),

@@ -44,8 +44,8 @@ class AnchorCollator:
         end_id: end each document with this token, unless it is there; for documents only.
         group: ranks that share every batch; each must be given the same items, and gets its part of
             the row. None: each rank has its own. Its batches cannot come from loader workers.
-        exchange, policy, costs: as in `plan_context`.
-        kernel: as in `ContextPlan.bind`.
+        exchange, policy, costs, max_gathered_rows: as in `plan_context`.
+        kernel, head_groups: as in `ContextPlan.bind`.
     """
 
     def __init__(
@@ -58,7 +58,9 @@ class AnchorCollator:
         exchange: str = "gather",
         policy: str = "auto",
         costs: CostModel | None = None,
+        max_gathered_rows: int | None = None,
         kernel: str = "auto",
+        head_groups: int | None = None,
     ) -> None:
         if end_id is not None and anchor_id is None:
             raise ValueError("end_id is for items that are documents: give anchor_id too, or pack with the ends in")
@@ -66,10 +68,13 @@ class AnchorCollator:
         self.anchor_id = anchor_id
         self.end_id = end_id
         self.group = group
-        self.exchange = exchange
-        self.policy = policy
-        self.costs = costs
-        self.kernel = kernel
+        self.plan_options: dict[str, Any] = {
+            "exchange": exchange,
+            "policy": policy,
+            "costs": costs,
+            "max_gathered_rows": max_gathered_rows,
+        }
+        self.bind_options: dict[str, Any] = {"kernel": kernel, "head_groups": head_groups}
 
     def __call__(self, items: Sequence[Any]) -> dict[str, Any]:
         """One packed row from `items`.
@@ -83,8 +88,7 @@ class AnchorCollator:
         ids, masks = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
         layout = WindowLayout.concatenate([part[2] for part in parts])
         ranks = 1 if self.group is None else dist.get_world_size(self.group)
-        plan = plan_context(layout, ranks, exchange=self.exchange, policy=self.policy, costs=self.costs)
-        context = plan.bind(self.group, kernel=self.kernel)
+        context = plan_context(layout, ranks, **self.plan_options).bind(self.group, **self.bind_options)
         shift_labels = take_rows(layout.shift_labels(ids, masks), context.rows, IGNORED_LABEL)
         labels = shift_labels.roll(1)
         labels[:1] = IGNORED_LABEL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -40,6 +41,10 @@ class TokenText:
         if name.startswith(_SENTENCEPIECE_SPACE) and not text.startswith(" "):
             text = f" {text}"  # decoders drop the first word's space
         return repr(text)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of neighbouring tokens, control tokens among them."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
 
 def check_same_tokenizer(path: str, tokenizer_hash: str) -> None:

@@ -12,8 +12,12 @@ from torch import Tensor
 
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
+from data_prep.pack.account import window_work
 from data_prep.pack.index import SPLITS, PackIndex
-from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT, piece_rows
+from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT
+
+_WORK_BLOCK = 65_536
+"""Windows whose pieces are held at one time where figures of all are asked for."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,12 @@ class Window:
     Attributes:
         input_ids: int64 [N]; rows that no piece fills hold the anchor id.
         piece_lengths: rows of each piece: anchor, tokens, end-of-document row.
-        document_ids: the document of each piece, by its number over all sources.
+        document_ids: the document of each piece, by its number over all sources; a document that the
+            mixture repeats has another number each time.
         starts: whether each piece begins its document.
         ends: whether each piece ends its document.
-        prefix_lengths: rows before each piece's tokens.
+        prefix_lengths: rows before each piece's tokens: anchor, and tag; 0 for an interleaved chunk
+            whose document began earlier in the window.
         piece_sources: the source of each piece, an index into `PackedWindows.source_names`.
         loss_mask: bool [N], true where the row's token is to be learned; None: all of them.
     """
@@ -68,6 +74,8 @@ class PackedWindows:
             raise DataError(f"split={split!r} is not one of {', '.join(SPLITS)}")
         self._index = PackIndex(Path(index_folder).expanduser())
         self._stores = self._index.open_stores()
+        self._has_masks = any(store.has_masks for store in self._stores)
+        self._masks: dict[tuple[int, int], np.ndarray | None] = {}
         self.split = split
         self.manifest: dict[str, Any] = self._index.manifest
         self.window_tokens = self._index.window_tokens
@@ -100,39 +108,94 @@ class PackedWindows:
             raise IndexError(f"window {index} of {len(self)}")
         first = int(self._window_ends[index - 1]) if index else 0
         pieces = np.asarray(self._pieces[first : int(self._window_ends[index])])
-        lengths = piece_rows(pieces, self._index.end_of_document).tolist()
+        lengths, prefixes = self._index.piece_rows(pieces).tolist(), self._index.prefix_rows(pieces).tolist()
         return Window(
-            input_ids=torch.from_numpy(self._gather_ids(pieces, lengths)),
+            input_ids=torch.from_numpy(self._gather_ids(pieces, lengths, prefixes)),
             piece_lengths=lengths,
             document_ids=pieces["document"].tolist(),
             starts=((pieces["flags"] & STARTS_DOCUMENT) > 0).tolist(),
             ends=((pieces["flags"] & ENDS_DOCUMENT) > 0).tolist(),
-            prefix_lengths=[ANCHOR_ROWS] * len(pieces),
+            prefix_lengths=prefixes,
             piece_sources=pieces["source"].tolist(),
+            loss_mask=self._gather_mask(pieces, lengths, prefixes),
         )
+
+    def attention_work(self, numbers: np.ndarray | None = None) -> np.ndarray:
+        """Attention work (`window_work`) of these windows, or of all in their order; int64 [windows]."""
+        if numbers is None:
+            blocks = np.split(np.arange(len(self)), range(_WORK_BLOCK, len(self), _WORK_BLOCK))
+            return np.concatenate([self.attention_work(block) for block in blocks])
+        pieces, windows = self._pieces_of(numbers)
+        return window_work(pieces, self._index.piece_rows(pieces), windows)
+
+    def used_rows(self) -> np.ndarray:
+        """Rows of each window that are no padding, int64 [windows]."""
+        used = np.empty(len(self), dtype=np.int64)
+        for first in range(0, len(self), _WORK_BLOCK):
+            numbers = np.arange(first, min(first + _WORK_BLOCK, len(self)))
+            pieces, windows = self._pieces_of(numbers)
+            used[numbers] = np.bincount(windows, weights=self._index.piece_rows(pieces), minlength=len(numbers))
+        return used
+
+    def _pieces_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pieces of these windows, and for each its window, counted in `numbers`."""
+        ends = np.asarray(self._window_ends[numbers], dtype=np.int64)
+        begins = np.where(numbers > 0, np.asarray(self._window_ends[numbers - 1], dtype=np.int64), 0)
+        of_each = [np.asarray(self._pieces[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+        return np.concatenate([self._pieces[:0], *of_each]), np.repeat(np.arange(len(numbers)), ends - begins)
 
     def origin(self, document: int) -> tuple[str, int]:
         """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
+        if document < 0:
+            raise IndexError(f"document {document} is less than 0")
+        document %= self._index.num_documents  # repeated by a mixture, it lies where it lay
         for store in self._stores:
             if document < store.num_documents:
                 return store.origin(document)
             document -= store.num_documents
-        raise IndexError(f"the index has {sum(store.num_documents for store in self._stores)} documents")
+        raise AssertionError("the manifest counts the stores' documents")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files itself: pickled, a memory map would be copied whole."""
         return PackedWindows, (self._index.folder, self.split)
 
-    def _gather_ids(self, pieces: np.ndarray, lengths: list[int]) -> np.ndarray:
+    def _gather_ids(self, pieces: np.ndarray, lengths: list[int], prefixes: list[int]) -> np.ndarray:
         """The ids of the window's rows, int64 [N]."""
         ids = np.full(self.window_tokens, self.anchor_id, dtype=np.int64)
         ends_with_eos = ((pieces["flags"] & ENDS_DOCUMENT) > 0) & (self._index.end_of_document == "eos")
-        columns = (pieces[name].tolist() for name in ("source", "shard", "start", "length"))
+        columns = [pieces[name].tolist() for name in ("source", "shard", "start", "length")]
         row = 0
-        for source, shard, start, length, rows, ends in zip(*columns, lengths, ends_with_eos.tolist(), strict=True):
-            first = row + ANCHOR_ROWS
+        for source, shard, start, length, rows, prefix, ends in zip(
+            *columns, lengths, prefixes, ends_with_eos.tolist(), strict=True
+        ):
+            first = row + prefix
+            if prefix > ANCHOR_ROWS:
+                ids[row + ANCHOR_ROWS] = self._index.tag_ids[source]
             ids[first : first + length] = self._stores[source].tokens(shard)[start : start + length]
             row += rows
             if ends:
                 ids[row - 1] = self.eos_id
         return ids
+
+    def _gather_mask(self, pieces: np.ndarray, lengths: list[int], prefixes: list[int]) -> Tensor | None:
+        """Whether each row's token is to be learned, bool [N]; None where no store has masks.
+
+        A document's end is learned where its last token is.
+        """
+        if not self._has_masks:
+            return None
+        mask = np.zeros(self.window_tokens, dtype=bool)
+        columns = [pieces[name].tolist() for name in ("source", "shard", "start", "length")]
+        row = 0
+        for source, shard, start, length, rows, prefix in zip(*columns, lengths, prefixes, strict=True):
+            first, last = row + prefix, row + prefix + length - 1
+            of_shard = self._mask(source, shard)
+            mask[first : last + 1] = True if of_shard is None else of_shard[start : start + length]
+            row += rows
+            mask[last + 1 : row] = mask[last]
+        return torch.from_numpy(mask)
+
+    def _mask(self, source: int, shard: int) -> np.ndarray | None:
+        if (source, shard) not in self._masks:
+            self._masks[source, shard] = self._stores[source].mask(shard)
+        return self._masks[source, shard]

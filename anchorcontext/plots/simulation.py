@@ -16,8 +16,12 @@ PANELS = (
 )
 """The figures that are drawn, a row of panels each, and what their axis says."""
 
-_HIGHEST = {"work_balance": 2.0, "time_of_ideal": 2.0}
+_HIGHEST = {"of_all_gather": 1.25, "work_balance": 2.0, "time_of_ideal": 2.0}
+"""Where axes end: what lies beyond is out of the question, and would press the rest together."""
+_LOWEST = {"of_all_gather": 0.0, "work_balance": 0.98, "time_of_ideal": 0.98}
 _DASHES = ("-", "--", ":", "-.")
+_UNDERLAID = {"linewidth": 6, "alpha": 0.35, "zorder": 1}
+"""How `auto` is drawn, which is always on the line of another policy."""
 
 
 @styled
@@ -48,11 +52,11 @@ def draw_simulation(lines: Sequence[Mapping[str, Any]]) -> Figure:
                             color=color_of(number),
                             linestyle=_DASHES[dash % len(_DASHES)],
                             marker=".",
+                            **(_UNDERLAID if policy == "auto" else {}),
                             label=f"{policy}, {exchange}",
                         )
             axes.set_xscale("log", base=2)
-            if key in _HIGHEST:
-                axes.set_ylim(0.98, min(max(axes.get_ylim()[1], 1.1), _HIGHEST[key]))
+            axes.set_ylim(_LOWEST[key], min(max(axes.get_ylim()[1], 1.1), _HIGHEST[key]))
             if column == 0:
                 axes.set_ylabel(label)
             if row == 0:

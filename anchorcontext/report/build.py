@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from anchorcontext.config.schema import ReportConfig
-from anchorcontext.plots import draw_document_lengths, draw_loss_by_position, draw_training, to_png
+from anchorcontext.plots import draw_loss_by_position, draw_training, to_png
 from anchorcontext.report.html import figure, page, section, table
+from anchorcontext.report.packing_page import packing_sections
 from anchorcontext.report.sources import (
     Evaluation,
-    Index,
     read_evaluation,
     read_index,
     read_picture,
@@ -77,33 +76,7 @@ def _runs(config: ReportConfig) -> Iterator[str]:
 
 def _indexes(config: ReportConfig) -> Iterator[str]:
     for name, folder in config.indexes.items():
-        index = read_index(name, folder)
-        window_tokens = index.manifest["window_tokens"]
-        drawn = draw_document_lengths(index.document_lengths, window_tokens)
-        alt = "Documents and tokens by document length, stacked by source."
-        title = f"Data: {name} (windows of {window_tokens:,} rows)"
-        yield section(title, "", _source_table(index), _split_table(index.manifest), figure(to_png(drawn), alt))
-
-
-def _source_table(index: Index) -> str:
-    lines = []
-    for source, lengths in index.document_lengths.items():
-        counts = index.manifest["account"][source]
-        median = f"{int(sorted(lengths)[len(lengths) // 2]):,}" if len(lengths) else ""
-        longest = f"{int(lengths.max()):,}" if len(lengths) else ""
-        held_out = counts["held_out"]["tokens"]
-        lines.append([source, f"{counts['documents']:,}", f"{counts['tokens']:,}", median, longest, f"{held_out:,}"])
-    columns = ["source", "documents", "tokens", "median length", "longest", "held-out tokens"]
-    return table(columns, lines, "Sources (lengths in tokens)")
-
-
-def _split_table(manifest: dict[str, Any]) -> str:
-    names = ("windows", "documents", "pieces", "cut_documents", "tokens", "padding_rows")
-    lines = []
-    for split, counts in manifest["splits"].items():
-        lines.append([split, *(f"{counts[name]:,}" for name in names), f"{counts['density']:.3%}"])
-    columns = ["split", *(name.replace("_", " ") for name in names), "density"]
-    return table(columns, lines, "Windows (density: share of rows that are not padding)")
+        yield from packing_sections(name, read_index(name, folder))
 
 
 def _pictures(config: ReportConfig) -> Iterator[str]:

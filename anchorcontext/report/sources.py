@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.schema import BalanceConfig
+from anchorcontext.data.statistics import index_report, stored_report
 from anchorcontext.plots import PositionLoss, read_positions
 from data_prep.errors import DataError
-from data_prep.pack.index import PackIndex
 
 IMAGE_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
 
@@ -27,14 +28,6 @@ class Evaluation:
 
     settings: dict[str, Any]
     models: dict[str, list[PositionLoss]]
-
-
-@dataclass(frozen=True)
-class Index:
-    """A pack index: its manifest, and the tokens of every document by source."""
-
-    manifest: dict[str, Any]
-    document_lengths: dict[str, np.ndarray]
 
 
 def read_run(name: str, folder: str) -> list[dict[str, Any]]:
@@ -61,18 +54,12 @@ def read_evaluation(name: str, folder: str) -> Evaluation:
         raise ConfigError.of(key, folder, str(error)) from error
 
 
-def read_index(name: str, folder: str) -> Index:
-    """A pack index and the lengths of the documents in its stores."""
+def read_index(name: str, folder: str) -> dict[str, Any]:
+    """The report of a pack index: the one that `pack` left there, or made anew."""
     try:
-        index = PackIndex(Path(folder).expanduser())
-        stores = index.open_stores()
+        return stored_report(folder) or index_report(folder, BalanceConfig())
     except DataError as error:
         raise ConfigError.of(f"indexes.{name}", folder, str(error)) from error
-    lengths = {}
-    for store in stores:
-        of_shards = [np.diff(store.ends(shard).astype(np.int64), prepend=0) for shard in range(store.num_shards)]
-        lengths[store.source] = np.concatenate(of_shards) if of_shards else np.empty(0, dtype=np.int64)
-    return Index(index.manifest, lengths)
 
 
 def read_picture(caption: str, path: str) -> tuple[str, bytes]:

@@ -72,8 +72,15 @@ class Batches:
         self, windows: PackedWindows, config: TrainConfig, ranks: Ranks, costs: CostModel | None = None
     ) -> None:
         self.windows = windows
-        self.order = WindowOrder(windows.index_hash, config.training.seed, len(windows))
         self.windows_per_step = config.training.windows_per_step
+        self.order = WindowOrder(
+            windows.index_hash,
+            config.training.seed,
+            len(windows),
+            balance_steps=config.order.balance_steps,
+            windows_per_step=self.windows_per_step,
+            work=windows.attention_work,
+        )
         self.windows_per_rank = self.windows_per_step // ranks.data_size
         self.windows_per_micro_batch = config.training.micro_batch_windows
         self.micro_batches = self.windows_per_rank // self.windows_per_micro_batch
@@ -108,7 +115,7 @@ class Batches:
     def window_numbers(self, step: int) -> list[int]:
         """Windows of the index that this data-parallel rank computes at a step."""
         first = (step - 1) * self.windows_per_step + self._ranks.data_rank * self.windows_per_rank
-        return [self.order.window(number) for number in range(first, first + self.windows_per_rank)]
+        return self.order.windows(first, first + self.windows_per_rank).tolist()
 
     def _make(self, step: int) -> list[_Rows]:
         numbers = self.window_numbers(step)

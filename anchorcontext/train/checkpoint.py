@@ -25,7 +25,7 @@ from anchorcontext.train.ranks import Ranks
 from anchorcontext.train.run_folder import TEMPORARY_PREFIX, fixed_settings, step_folders, step_name
 from data_prep.disk import sync_folder, sync_tree, write_file, write_json
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _STATE = "state.json"
 _DAMAGED_PREFIX = "damaged-"
 

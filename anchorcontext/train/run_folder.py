@@ -35,6 +35,7 @@ _FIXED_KEYS = (
     "deepspeed.zero_stage",
     "model.init",
     "model.path",
+    "order.balance_steps",
     "rope.base",
     "rope.compute",
     "training.precision",

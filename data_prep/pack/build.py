@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,45 +13,14 @@ import numpy as np
 from data_prep.disk import only_writer, remove_partial, write_file, write_json
 from data_prep.errors import DataError
 from data_prep.pack.account import account_for
-from data_prep.pack.bins import best_fit_decreasing
+from data_prep.pack.fill import fill_windows
 from data_prep.pack.index import FORMAT_VERSION, MANIFEST, SPLITS, PackIndex, index_hash
-from data_prep.pack.pieces import Documents, cut_pieces, piece_rows
-from data_prep.permutation import seeded_keys, seeded_permutation
+from data_prep.pack.interleave import interleave, window_ends
+from data_prep.pack.ledger import LAST_WINDOW, Ledger
+from data_prep.pack.options import PackOptions
+from data_prep.pack.pieces import Documents
+from data_prep.pack.selection import TRAIN, enter_dropped, select_pieces
 from data_prep.store import TokenStore
-
-END_OF_DOCUMENT = ("eos", "none")
-_MIN_WINDOW_TOKENS = 4
-
-
-@dataclass(frozen=True)
-class PackOptions:
-    """How windows are made.
-
-    Attributes:
-        window_tokens: rows of a window, anchors and end-of-document rows included.
-        end_of_document: `eos` ends every document's last piece with the EOS row; `none` does not.
-        held_out_fraction: share of documents, chosen by a hash of their text, for `held_out`.
-        seed: of the order of windows, and of pieces in a window.
-
-    Raises:
-        DataError: a value out of range.
-    """
-
-    window_tokens: int
-    end_of_document: str = "eos"
-    held_out_fraction: float = 0.01
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.window_tokens < _MIN_WINDOW_TOKENS:
-            raise DataError(
-                f"window_tokens={self.window_tokens}: a window holds at least {_MIN_WINDOW_TOKENS} rows "
-                "(anchor, two tokens, end of document)"
-            )
-        if self.end_of_document not in END_OF_DOCUMENT:
-            raise DataError(f"end_of_document={self.end_of_document!r} is not one of {', '.join(END_OF_DOCUMENT)}")
-        if not 0 <= self.held_out_fraction < 1:
-            raise DataError(f"held_out_fraction={self.held_out_fraction} is not in 0 <= fraction < 1")
 
 
 @dataclass(frozen=True)
@@ -65,7 +34,7 @@ class BuiltIndex:
 def build_index(
     stores: Sequence[TokenStore], options: PackOptions, folder: Path, *, overwrite: bool = False
 ) -> BuiltIndex:
-    """Pack the documents of all stores into windows, best-fit decreasing over all of them.
+    """Pack the documents of all stores into windows, all sources together.
 
     The same stores and options give the same bytes.
 
@@ -115,21 +84,59 @@ def load_documents(stores: Sequence[TokenStore]) -> tuple[Documents, np.ndarray]
     return Documents(**joined, number=np.arange(len(hashes), dtype=np.uint64)), hashes
 
 
-def make_windows(documents: Documents, options: PackOptions, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces in window order, and where each window ends in them, uint64 [windows].
+@dataclass(frozen=True)
+class PackedSplit:
+    """A split's windows and figures.
 
-    Windows, and the pieces within each, are shuffled: best-fit decreasing alone would put the
-    longest piece at the begin of every window, and short ones only far behind.
+    Attributes:
+        pieces: `PIECE_DTYPE` [pieces], window behind window.
+        window_ends: where each window ends in them, uint64 [windows].
+        totals: figures of the split; `per_source`: of each source (see `account_for`).
     """
-    pieces = cut_pieces(documents, options.window_tokens, options.end_of_document)
-    bins = best_fit_decreasing(piece_rows(pieces, options.end_of_document), options.window_tokens)
-    num_windows = int(bins.max()) + 1 if len(bins) else 0
-    windows = seeded_permutation(num_windows, "windows", split, options.seed)[bins]
-    order = np.lexsort((seeded_keys(len(pieces), "pieces", split, options.seed), windows))
-    return pieces[order], np.cumsum(np.bincount(windows, minlength=num_windows)).astype("<u8")
+
+    pieces: np.ndarray
+    window_ends: np.ndarray
+    totals: dict[str, Any]
+    per_source: list[dict[str, Any]]
+
+
+def pack_split(
+    documents: Documents,
+    names: Sequence[str],
+    options: PackOptions,
+    split: str,
+    *,
+    total_documents: int,
+    fractions: Mapping[str, float] | None = None,
+) -> PackedSplit:
+    """Choose, cut and place the documents of a split.
+
+    Args:
+        names: of the sources.
+        total_documents: of all stores.
+        fractions: of each source, the share that was read; default: all of it.
+
+    Raises:
+        DataError: a source of which nothing is left, or too little for the mixture.
+    """
+    tagged = options.tagged_sources(names)
+    ledger = Ledger(len(names))
+    chosen = select_pieces(
+        documents, names, options, split, ledger, total_documents=total_documents, fractions=fractions or {}
+    )
+    filled = fill_windows(chosen, options, split, tagged)
+    enter_dropped(ledger, LAST_WINDOW, filled.dropped, filled.pieces)
+    totals, per_source = account_for(documents, filled.pieces, filled.windows, options, names, ledger, total_documents)
+    pieces, ends = filled.pieces, window_ends(filled.windows)
+    if options.interleave_chunk_tokens:
+        seed = (split, options.seed)
+        pieces, ends = interleave(pieces, filled.windows, options.interleave_chunk_tokens, *seed)
+    return PackedSplit(pieces, ends, totals, per_source)
 
 
 def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Path) -> None:
+    names = [store.source for store in stores]
+    _check_names(names, options)
     documents, hashes = load_documents(stores)
     held_out = hashes < np.uint64(int(options.held_out_fraction * 2.0**64))
     if held_out.all():
@@ -137,33 +144,50 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
             f"held_out_fraction={options.held_out_fraction} keeps all {len(documents)} documents for held_out and "
             "leaves none to train on: lower it"
         )
+    samples = {store.source: store.manifest.get("sample") for store in stores}
+    fractions = {name: sample["fraction"] for name, sample in samples.items() if sample is not None}
     splits = {}
     accounts = {}
     for split, chosen in zip(SPLITS, (~held_out, held_out), strict=True):
-        selected = documents.select(chosen)
-        pieces, window_ends = make_windows(selected, options, split)
+        packed = pack_split(
+            documents.select(chosen), names, options, split, total_documents=len(documents), fractions=fractions
+        )
+        if split == TRAIN and not len(packed.window_ends):
+            raise DataError(
+                "nothing is left to train on: "
+                + "; ".join(f"{counts['tokens']:,} tokens {what}" for what, counts in packed.totals["dropped"].items())
+            )
         files = {
-            "pieces": write_file(folder / f"{split}.pieces.bin", pieces.tobytes()),
-            "windows": write_file(folder / f"{split}.windows.bin", window_ends.tobytes()),
+            "pieces": write_file(folder / f"{split}.pieces.bin", packed.pieces.tobytes()),
+            "windows": write_file(folder / f"{split}.windows.bin", packed.window_ends.tobytes()),
         }
-        rows = piece_rows(pieces, options.end_of_document)
-        totals, accounts[split] = account_for(selected, pieces, rows, window_ends, options.window_tokens, len(stores))
-        splits[split] = {**totals, "files": files}
+        splits[split] = {**packed.totals, "files": files}
+        accounts[split] = packed.per_source
     settings = asdict(options)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "window_tokens": settings.pop("window_tokens"),
         "end_of_document": settings.pop("end_of_document"),
         "seed": settings.pop("seed"),
-        "options": {"algorithm": "best_fit_decreasing", **settings},
+        "options": settings,
         "stores": [_store_entry(store, folder) for store in stores],
         "splits": splits,
         "account": {
-            store.source: {**store.manifest["counts"], **{split: accounts[split][number] for split in SPLITS}}
+            store.source: {
+                **store.manifest["counts"],
+                "sample": samples[store.source],
+                **{split: accounts[split][number] for split in SPLITS},
+            }
             for number, store in enumerate(stores)
         },
     }
     write_json(folder / MANIFEST, {"index_hash": index_hash(manifest), **manifest})
+
+
+def _check_names(names: Sequence[str], options: PackOptions) -> None:
+    for option, given in (("domain_tags", options.domain_tags), ("lengths", options.lengths)):
+        if unknown := sorted(set(given) - set(names)):
+            raise DataError(f"{option}: no source named {', '.join(unknown)}: the sources are {', '.join(names)}")
 
 
 def _store_entry(store: TokenStore, folder: Path) -> dict[str, str]:
@@ -174,10 +198,11 @@ def _store_entry(store: TokenStore, folder: Path) -> dict[str, str]:
 def _differences(manifest: dict[str, Any], stores: Sequence[TokenStore], options: PackOptions) -> list[str]:
     """What the index was packed with that is otherwise now, a line each."""
     found = []
-    before = {**manifest, **manifest["options"]}
+    defaults = asdict(PackOptions(options.window_tokens))  # what an index without the option was packed with
+    before = {**defaults, **manifest, **manifest["options"]}
     for name, value in asdict(options).items():
-        if before.get(name) != value:
-            found.append(f"{name}: packed with {before.get(name)!r}, now {value!r}")
+        if before[name] != value:
+            found.append(f"{name}: packed with {before[name]!r}, now {value!r}")
     names = [entry["source"] for entry in manifest["stores"]]
     if names != [store.source for store in stores]:
         found.append(f"sources: packed with {', '.join(names)}, now {', '.join(store.source for store in stores)}")

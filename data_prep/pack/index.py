@@ -19,7 +19,7 @@ import numpy as np
 
 from data_prep.disk import digest_json, read_json
 from data_prep.errors import DataError
-from data_prep.pack.pieces import PIECE_DTYPE
+from data_prep.pack.pieces import PIECE_DTYPE, piece_rows, prefix_rows
 from data_prep.store import TokenStore
 
 FORMAT_VERSION = 1
@@ -44,6 +44,11 @@ class PackIndex:
     Raises:
         DataError: no finished index there, another format version, or files of other sizes than
             the manifest says.
+
+    Attributes:
+        tag_ids: the domain tag's token id, by source number; empty without tags.
+        num_documents: of all stores. A piece's document number is its document's, plus a multiple of
+            this where the mixture repeats the document.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -59,6 +64,10 @@ class PackIndex:
         self.hash: str = self.manifest["index_hash"]
         self.window_tokens: int = self.manifest["window_tokens"]
         self.end_of_document: str = self.manifest["end_of_document"]
+        names = [store["source"] for store in self.manifest["stores"]]
+        tags: dict[str, int] = self.manifest["options"].get("domain_tags", {})
+        self.tag_ids = {names.index(name): token for name, token in tags.items()}
+        self.num_documents: int = sum(counts["documents"] for counts in self.manifest["account"].values())
         self._check_sizes()
 
     def pieces(self, split: str) -> np.ndarray:
@@ -68,6 +77,14 @@ class PackIndex:
     def window_ends(self, split: str) -> np.ndarray:
         """Where each window of a split ends, in pieces, uint64 [windows]."""
         return self._map(split, "windows", np.dtype("<u8"))
+
+    def prefix_rows(self, pieces: np.ndarray) -> np.ndarray:
+        """Rows before each piece's tokens, int64 [pieces]: anchor and domain tag; none before an inner chunk."""
+        return prefix_rows(pieces, tuple(self.tag_ids))
+
+    def piece_rows(self, pieces: np.ndarray) -> np.ndarray:
+        """Rows of each piece in its window, int64 [pieces]."""
+        return piece_rows(pieces, self.end_of_document, tuple(self.tag_ids))
 
     def open_stores(self) -> list[TokenStore]:
         """The token stores that the pieces point into, in the order of their numbers.

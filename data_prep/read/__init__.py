@@ -1,21 +1,33 @@
-"""Files -> documents: JSON lines and plain text, gzipped or not."""
+"""Files, whatever their format and wherever they lie -> documents."""
 
-from data_prep.read.documents import EMPTY, FILTERED, READERS, Document, Record, Skipped, check_has_documents
-from data_prep.read.files import InputFile, find_files
-from data_prep.read.source import FORMATS, Source
+from data_prep.read.documents import EMPTY, FILTERED, Document, Record, Skipped, TokenDocument, check_bad
+from data_prep.read.files import find_files
+from data_prep.read.input_file import InputFile
+from data_prep.read.records import Records, check_has_documents, content_hash, open_records
+from data_prep.read.sample import parse_limit, sample_files
+from data_prep.read.source import FORMATS, Source, option_problems
+from data_prep.read.split import split_file
 from data_prep.read.streams import open_stream
 
 __all__ = [
     "EMPTY",
     "FILTERED",
     "FORMATS",
-    "READERS",
     "Document",
     "InputFile",
     "Record",
+    "Records",
     "Skipped",
     "Source",
+    "TokenDocument",
+    "check_bad",
     "check_has_documents",
+    "content_hash",
     "find_files",
+    "open_records",
     "open_stream",
+    "option_problems",
+    "parse_limit",
+    "sample_files",
+    "split_file",
 ]

@@ -1,39 +1,64 @@
-"""Documents out of open files, one reader a format; whatever is no document is named and counted."""
+"""What reading gives: documents, and whatever is no document, named so that it can be counted."""
 
 from __future__ import annotations
 
-import codecs
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
-import orjson
+import numpy as np
 
 from data_prep.errors import DataError
-from data_prep.read.files import InputFile
 from data_prep.read.source import Source
-from data_prep.read.streams import open_stream
 
 BAD_JSON = "bad JSON"
+BAD_CSV = "bad CSV"
 BAD_UTF8 = "bad UTF-8"
 NOT_AN_OBJECT = "not a JSON object"
 NO_TEXT_FIELD = "no text field"
+NO_TOKEN_FIELD = "no token field"
+NO_GROUP_FIELD = "no group field"
 NULL_TEXT = "text is null"
 TEXT_NOT_A_STRING = "text is not a string"
+BAD_TOKENS = "tokens are not a list of ids"
+BAD_MASK = "mask does not fit the tokens"
+BAD_BOUNDARIES = "boundaries do not fit the tokens"
+OUTSIDE = "tokens outside of every document"
 EMPTY = "empty document"
 FILTERED = "left out by where"
 
+_FINE = (EMPTY, FILTERED)
+_TOLERATED = 100
 _DETAIL_CHARACTERS = 200
 _FIELDS_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text, with where it stands: `line` is 1-based, 0 where the file is the document."""
+    """One text, with where it stands: `line` is 1-based, 0 where the file is the document.
+
+    Lines are counted from the begin of the `InputFile`, which may be a part of a file. In formats
+    without lines they are records.
+    """
 
     text: str
     utf8: bytes
+    line: int
+
+
+@dataclass(frozen=True, eq=False)
+class TokenDocument:
+    """One document that is tokenized already.
+
+    Attributes:
+        ids: token ids, int64 [tokens], as they were stored: perhaps with BOS or EOS.
+        mask: which tokens are trained on, bool [tokens]; None where all are.
+        line: as in `Document`.
+    """
+
+    ids: np.ndarray
+    mask: np.ndarray | None
     line: int
 
 
@@ -46,106 +71,119 @@ class Skipped:
     detail: str = ""
     fields: tuple[str, ...] = ()
 
-
-Record = Document | Skipped
-
-
-def read_jsonl(file: BinaryIO, source: Source) -> Iterator[Record]:
-    """A record a line; blank lines are no records."""
-    for number, line in enumerate(file, start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        if line.strip():
-            yield _record_of_line(line, number, source)
+    @property
+    def is_bad(self) -> bool:
+        """Whether something is wrong with it: not where it is only empty, or left out by the user."""
+        return self.reason not in _FINE
 
 
-def read_text(file: BinaryIO, source: Source) -> Iterator[Record]:
-    """The whole file is one document; line ends stay as they are."""
-    data = file.read().removeprefix(codecs.BOM_UTF8)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record as its format gives it: field names and values. Text may be bytes of UTF-8."""
+
+    line: int
+    fields: Mapping[str, Any]
+
+
+Record = Document | TokenDocument | Skipped
+
+
+def check_bad(source: Source, num_documents: int, skipped: Mapping[str, int]) -> None:
+    """Refuse a source of which too much is bad.
+
+    Args:
+        num_documents: documents so far.
+        skipped: records that were none, by reason.
+
+    Raises:
+        DataError: more than a hundred bad records, and more than `source.max_bad_fraction` of all.
+    """
+    bad = {reason: count for reason, count in skipped.items() if reason not in _FINE}
+    num_bad, num_records = sum(bad.values()), num_documents + sum(skipped.values())
+    if num_bad > _TOLERATED and num_bad > source.max_bad_fraction * num_records:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad.items())
+        raise DataError(
+            f"source {source.name}: {num_bad:,} of {num_records:,} records are bad ({reasons}), more than "
+            f"max_bad_fraction={source.max_bad_fraction:g}. Mend them, or raise data.sources.{source.name}."
+            "max_bad_fraction to go on without them"
+        )
+
+
+def document_of_row(row: Row, source: Source) -> Document | Skipped:
+    """The document in a record's text field, or why there is none."""
+    if (skipped := unfit(row, source)) is not None:
+        return skipped
+    text = row.fields[source.text_field]
+    if text is None:
+        return Skipped(row.line, NULL_TEXT)
+    if isinstance(text, bytes):
+        return document_of_bytes(text, row.line)
+    if not isinstance(text, str):
+        return Skipped(row.line, TEXT_NOT_A_STRING, f"a {type(text).__name__}")
+    if not text or text.isspace():
+        return Skipped(row.line, EMPTY)
+    try:
+        return Document(text, text.encode("utf-8"), row.line)
+    except UnicodeEncodeError as error:  # a lone surrogate, escaped in the JSON
+        return Skipped(row.line, BAD_UTF8, shorten(str(error)))
+
+
+def document_of_bytes(data: bytes, line: int) -> Document | Skipped:
+    """A document, unless its text is empty or not UTF-8."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        yield Skipped(0, BAD_UTF8, _shorten(str(error)))
-        return
-    yield _document(text, 0)
+        return Skipped(line, BAD_UTF8, shorten(str(error)))
+    return Skipped(line, EMPTY) if not text or text.isspace() else Document(text, data, line)
 
 
-READERS: Mapping[str, Callable[[BinaryIO, Source], Iterator[Record]]] = {"jsonl": read_jsonl, "text": read_text}
+def unfit(row: Row, source: Source) -> Skipped | None:
+    """Why a record is not considered, whatever its document says: filtered, or without a field it needs."""
+    if any(as_text(row.fields.get(name)) != value for name, value in source.where.items()):
+        return Skipped(row.line, FILTERED)
+    main, reason = source.text_field, NO_TEXT_FIELD
+    if source.token_field is not None:
+        main, reason = source.token_field, NO_TOKEN_FIELD
+    if main not in row.fields:
+        return lacking(row.line, reason, row.fields)
+    if not all(name in row.fields for name in source.group_by):
+        return lacking(row.line, NO_GROUP_FIELD, row.fields)
+    return None
 
 
-def check_has_documents(source: Source, files: list[InputFile]) -> None:
-    """Read up to the first document, so that a wrong option costs seconds and no hours.
-
-    Raises:
-        DataError: no file holds a document; says what the records are instead.
-    """
-    reasons: dict[str, int] = {}
-    fields: dict[str, None] = {}
-    for file in files:
-        with open_stream(file) as stream:
-            for record in READERS[file.format](stream.file, source):
-                if isinstance(record, Document):
-                    return
-                reasons[record.reason] = reasons.get(record.reason, 0) + 1
-                fields.update(dict.fromkeys(record.fields))
-    where = f"source {source.name}: {source.path}"
-    if not reasons:
-        raise DataError(f"{where} is empty: its {len(files)} file(s) hold no records")
-    if set(reasons) == {NO_TEXT_FIELD}:
-        raise DataError(
-            f"{where} has no field {source.text_field!r} in any record. Fields found: "
-            f"{_list_fields(fields)}. Set text_field to the one that holds the text"
-        )
-    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    found = f". Fields found: {_list_fields(fields)}" if fields else ""
-    raise DataError(f"{where} holds no document; its records: {counts}{found}")
+def lacking(line: int, reason: str, fields: Mapping[str, Any]) -> Skipped:
+    """A record without a field that it needs, with those it has."""
+    return Skipped(line, reason, f"fields: {list_fields(fields)}", tuple(fields))
 
 
-def _record_of_line(line: bytes, number: int, source: Source) -> Record:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        try:
-            record = json.loads(line.decode("utf-8"))  # takes what orjson does not: NaN, deep nesting
-        except UnicodeDecodeError as error:
-            return Skipped(number, BAD_UTF8, _shorten(str(error)))
-        except (ValueError, RecursionError) as error:
-            return Skipped(number, BAD_JSON, _shorten(str(error)))
-    if not isinstance(record, dict):
-        return Skipped(number, NOT_AN_OBJECT, _shorten(f"a {type(record).__name__}"))
-    if any(_as_text(record.get(name)) != value for name, value in source.where.items()):
-        return Skipped(number, FILTERED)
-    if source.text_field not in record:
-        return Skipped(number, NO_TEXT_FIELD, f"fields: {_list_fields(record)}", tuple(record))
-    text = record[source.text_field]
-    if text is None:
-        return Skipped(number, NULL_TEXT)
-    if not isinstance(text, str):
-        return Skipped(number, TEXT_NOT_A_STRING, f"a {type(text).__name__}")
-    return _document(text, number)
-
-
-def _document(text: str, line: int) -> Record:
-    if not text or text.isspace():
-        return Skipped(line, EMPTY)
-    try:
-        return Document(text, text.encode("utf-8"), line)
-    except UnicodeEncodeError as error:  # a lone surrogate, escaped in the JSON
-        return Skipped(line, BAD_UTF8, _shorten(str(error)))
-
-
-def _as_text(value: Any) -> str | None:
-    """A JSON value as `where` gives it: strings as they are, true, 3, 0.5; None where it has none."""
+def as_text(value: Any) -> str | None:
+    """A value as `where` gives it: strings as they are, true, 3, 0.5; None where there is none."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value)
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return json.dumps(value, default=str)
 
 
-def _list_fields(fields: Mapping[str, Any]) -> str:
+def list_fields(fields: Mapping[str, Any]) -> str:
+    """Field names for a message, not too many."""
     names = list(fields)
     more = f" and {len(names) - _FIELDS_SHOWN} more" if len(names) > _FIELDS_SHOWN else ""
     return (", ".join(names[:_FIELDS_SHOWN]) or "none") + more
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """A detail for a message, not too long."""
     return text if len(text) <= _DETAIL_CHARACTERS else text[:_DETAIL_CHARACTERS] + "..."
+
+
+def stop_at_bad(records: Iterator[Record], path: str) -> Iterator[Record]:
+    """Pass records on up to the first bad one, which ends reading."""
+    for record in records:
+        if isinstance(record, Skipped) and record.is_bad:
+            where = f"{path}:{record.line}" if record.line else path
+            detail = f" ({record.detail})" if record.detail else ""
+            raise DataError(f"{where}: {record.reason}{detail}. Mend it, or set strict=false to skip such records")
+        yield record

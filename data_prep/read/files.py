@@ -2,64 +2,179 @@
 
 from __future__ import annotations
 
+import functools
 import glob
+import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from data_prep.errors import DataError
+from data_prep.read.formats import dataset
+from data_prep.read.input_file import InputFile
 from data_prep.read.source import Source
+from data_prep.read.storage import is_remote, remote_files, time_and_version
+from data_prep.read.unpack import compression_of
 
-_JSONL_SUFFIXES = (".jsonl", ".ndjson")
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".mds": "mds",
+    ".bin": "megatron",
+}
+# Formats that are read in any order, so not through a decompressor.
+_NOT_COMPRESSED = ("parquet", "arrow", "megatron")
 # Files that `auto` must not take for plain text: read so, their documents would be silently wrong.
-_NOT_PLAIN_TEXT = (".json", ".csv", ".parquet", ".arrow", ".zst", ".xz", ".bz2", ".zip", ".tar", ".tgz")
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """One file to read.
-
-    Attributes:
-        number: its place among the source's files.
-        path: where it lies now.
-        name: its path below the source's folder, with forward slashes; the same after a move.
-        format: `jsonl` or `text`.
-        num_bytes: size on disk, compressed where it is.
-        mtime_ns: time of its last change.
-    """
-
-    number: int
-    path: str
-    name: str
-    format: str
-    num_bytes: int
-    mtime_ns: int
+_NOT_PLAIN_TEXT = (".idx", ".bz2", ".zip", ".tar", ".tgz", ".7z", ".tsv", ".orc", ".avro", ".npy", ".pkl", ".pdf")
+_SAVED_BY_DATASETS = ("state.json", "dataset_info.json", "dataset_dict.json")
 
 
 def find_files(source: Source) -> list[InputFile]:
     """The files of a source, sorted by name.
 
     In folders and globs, files and folders whose names begin with a dot are left out; a file named
-    outright is always read. Links are followed, each folder once.
+    outright is always read. Links are followed, each folder once. What `datasets` and
+    mosaicml-streaming write beside their data is known, and not read as documents.
 
     Raises:
         DataError: nothing at the path, nothing that matches, or a file whose format `auto` cannot
             tell from plain text.
     """
-    root, paths = _list_paths(source)
-    if not paths:
+    if source.format == "dataset":
+        shards = dataset.list_shards(source)
+        return [
+            InputFile(number, source.path, shard.name, "dataset", shard.num_bytes, 0, version=shard.version)
+            for number, shard in enumerate(shards)
+        ]
+    if is_remote(source.path):
+        found = _remote(source)
+    else:
+        found = _local(source)
+    if not found:
         raise DataError(
             f"source {source.name}: no file in {source.path} matches pattern {source.pattern!r} "
             "(names that begin with a dot are left out)"
         )
-    names = {path: Path(os.path.relpath(path, root)).as_posix() for path in paths}
+    if source.format == "auto":
+        found = _without_side_files(source, found)
     files = []
-    for number, path in enumerate(sorted(set(paths), key=lambda path: names[path])):
-        status = os.stat(path)
-        files.append(InputFile(number, path, names[path], _format(source, path), status.st_size, status.st_mtime_ns))
+    for number, name in enumerate(sorted(found)):
+        path, num_bytes, mtime_ns, version = found[name]
+        kind = _format(source, path)
+        files.append(
+            InputFile(number, path, name, kind, num_bytes, mtime_ns, None, version, 1.0, source.storage_options)
+        )
     return files
+
+
+_Found = dict[str, tuple[str, int, int, str]]
+"""By name: path, bytes, time of the last change, version."""
+
+
+def _local(source: Source) -> _Found:
+    root, paths = _list_paths(source)
+    found = {}
+    for path in paths:
+        status = os.stat(path)
+        name = Path(os.path.relpath(path, root)).as_posix()
+        found[name] = (path, status.st_size, status.st_mtime_ns, "")
+    return found
+
+
+def _remote(source: Source) -> _Found:
+    root, infos = remote_files(source.path, source.storage_options)
+    if not infos:
+        raise DataError(f"source {source.name}: nothing at {source.path}: give a file, a folder or a glob")
+    found = {}
+    for address, info in infos.items():
+        name = info["name"].removeprefix(root).lstrip("/")
+        hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
+        if len(infos) == 1 or (not hidden and fnmatch(PurePosixPath(name).name, source.pattern)):
+            if info.get("size") is None:
+                raise DataError(f"{address} is of unknown size: copy it to a folder here, and read that")
+            found[name] = (address, info["size"], *time_and_version(info))
+    return found
+
+
+def _without_side_files(source: Source, found: _Found) -> _Found:
+    """Leave out what is no data beside Arrow files of `datasets`, MDS shards and Megatron's .bin."""
+    folders: dict[str, set[str]] = {}
+    for name in found:
+        folder, _, base = name.rpartition("/")
+        folders.setdefault(folder, set()).add(base)
+    kept = {}
+    splits = set()
+    saved = functools.cache(lambda folder: _saved_files(source, found, folder))
+    for name, entry in found.items():
+        folder, _, base = name.rpartition("/")
+        beside = folders[folder]
+        if base in _SAVED_BY_DATASETS and not (base == "state.json" and "dataset_info.json" not in beside):
+            if base == "dataset_dict.json":
+                splits.add(folder)
+            continue
+        if base.endswith(".arrow") and "state.json" in beside and base not in saved(folder):
+            continue  # what `map` and `filter` left there: the documents a second time
+        if base == "index.json" and any(".mds" in other for other in beside):
+            if source.pattern == "*":
+                _check_shards(entry[0], beside)
+            continue
+        if base.endswith(".idx") and f"{base[:-4]}.bin" in beside:
+            continue
+        kept[name] = entry
+    for folder in splits:
+        kept = _one_split(source, folder, kept)
+    if not kept:
+        raise DataError(f"source {source.name}: {source.path} holds no data, only what lies beside data")
+    return kept
+
+
+def _saved_files(source: Source, found: _Found, folder: str) -> set[str]:
+    """The data files of a dataset that `save_to_disk` wrote, by its own account."""
+    path = found[f"{folder}/state.json" if folder else "state.json"][0]
+    if is_remote(path):
+        return {name.rpartition("/")[2] for name in found if "cache-" not in name}
+    try:
+        names = {entry["filename"] for entry in json.loads(Path(path).read_bytes())["_data_files"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is not what datasets.save_to_disk writes ({error!r}): save the dataset anew"
+        ) from error
+    missing = sorted(name for name in names if (f"{folder}/{name}" if folder else name) not in found)
+    if missing and source.pattern == "*":
+        raise DataError(f"{path} lists {len(missing)} file(s) that are not there, such as {missing[0]}: copy them too")
+    return names
+
+
+def _check_shards(path: str, beside: set[str]) -> None:
+    """Refuse a folder of mosaicml-streaming in which shards are missing that its index.json lists."""
+    if is_remote(path):
+        return
+    try:
+        shards = json.loads(Path(path).read_bytes())["shards"]
+        names = [{part["basename"] for key in ("raw_data", "zip_data") if (part := shard.get(key))} for shard in shards]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is not what mosaicml-streaming writes ({error!r}): copy it anew") from error
+    if missing := [min(either) for either in names if not either & beside]:
+        raise DataError(f"{path} lists {len(missing)} shard(s) that are not there, such as {missing[0]}: copy them too")
+
+
+def _one_split(source: Source, folder: str, found: _Found) -> _Found:
+    """Of a saved DatasetDict the split that the source names; it may be left unsaid where there is one."""
+    prefix = f"{folder}/" if folder else ""
+    inside = {name: name.removeprefix(prefix).partition("/")[0] for name in found if name.startswith(prefix)}
+    splits = sorted(set(inside.values()))
+    wanted = source.split or (splits[0] if len(splits) == 1 else None)
+    if wanted not in splits:
+        raise DataError(
+            f"source {source.name}: {source.path} has the splits {', '.join(splits)}: "
+            f"set split to one of them{f', not {wanted}' if wanted else ''}"
+        )
+    return {name: entry for name, entry in found.items() if inside.get(name, wanted) == wanted}
 
 
 def _list_paths(source: Source) -> tuple[str, list[str]]:
@@ -97,14 +212,19 @@ def _walk(folder: str, pattern: str) -> Iterator[str]:
 
 
 def _format(source: Source, path: str) -> str:
-    if source.format != "auto":
-        return source.format
-    name = os.path.basename(path).lower().removesuffix(".gz")
-    if name.endswith(_JSONL_SUFFIXES):
-        return "jsonl"
-    if name.endswith(_NOT_PLAIN_TEXT):
-        raise DataError(
-            f"source {source.name}: {path} is neither JSON lines nor plain text. Leave it out by `pattern`, "
-            "or set format=text or format=jsonl to read it so"
-        )
-    return "text"
+    name = os.path.basename(path).lower()
+    packing = compression_of(name) or ""
+    plain = name.removesuffix(packing)
+    kind = source.format
+    if kind == "auto":
+        if plain.endswith(_NOT_PLAIN_TEXT):
+            raise DataError(
+                f"source {source.name}: {path} is of no known format, and not plain text. Leave it out by `pattern`, "
+                "or set format=text or format=jsonl to read it so"
+            )
+        kind = next((known for suffix, known in _SUFFIXES.items() if plain.endswith(suffix)), "text")
+    if kind in _NOT_COMPRESSED and packing:
+        raise DataError(f"source {source.name}: {path} is {kind} data inside {packing}: unpack it first")
+    if kind == "megatron" and not name.endswith(".bin"):
+        raise DataError(f"source {source.name}: {path} is no .bin of Megatron: set pattern='*.bin'")
+    return kind

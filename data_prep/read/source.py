@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from data_prep.errors import DataError
 
-FORMATS = ("auto", "jsonl", "text")
+FORMATS = ("auto", "jsonl", "json", "csv", "text", "parquet", "arrow", "mds", "megatron", "dataset")
+
+# Options that change neither which documents there are nor their tokens.
+_NOT_OF_THE_DOCUMENTS = ("name", "path", "strict", "max_bad_fraction", "storage_options")
+# In every store's manifest; the other options are there where they are not the default.
+_ALWAYS_STATED = ("format", "pattern", "text_field", "where")
 
 
 @dataclass(frozen=True)
@@ -17,11 +22,27 @@ class Source:
 
     Attributes:
         name: names the source's folder in the store.
-        path: a file, a folder (searched recursively) or a glob.
-        format: `jsonl`, `text` (a file is a document), or `auto`: by file name.
+        path: a file, a folder (searched recursively) or a glob, here or at an address of fsspec
+            (`s3://bucket/folder`); with `format=dataset`, a dataset of the hub or a folder of one.
+        format: one of `FORMATS`; `text`: a file is a document; `auto`: by file name.
         pattern: in a folder, the file names to read, as a glob.
-        text_field: the JSON field that holds the text.
-        where: keep only JSON records whose fields equal these values.
+        text_field: the field of a record that holds the text.
+        token_field: the field that holds token ids, of records that are tokenized already; instead of
+            `text_field`.
+        mask_field: the field that says which of those tokens are trained on.
+        boundary_field: the field that says where the documents in those tokens lie: ends, pairs of
+            start and end, or objects with `end`.
+        where: keep only records whose fields equal these values.
+        group_by: join the records of a file that are equal in these fields into one document.
+        group_separator: stands between them.
+        split: which split of a saved or hub dataset to read.
+        subset: which configuration of a hub dataset.
+        revision: which revision of a hub dataset.
+        limit: read a sample only: a share (`1%`), bytes (`500MB`) or records (`10000_records`).
+        strict: stop at the first bad record.
+        max_bad_fraction: stop where more of the records are bad than this; the first hundred never
+            stop anything.
+        storage_options: what fsspec needs to open the path, such as `{anon: true}`.
 
     Raises:
         DataError: a name that cannot be a folder's, an unknown format, or options that exclude
@@ -34,20 +55,61 @@ class Source:
     pattern: str = "*"
     text_field: str = "text"
     where: Mapping[str, str] = field(default_factory=dict)
+    token_field: str | None = None
+    mask_field: str | None = None
+    boundary_field: str | None = None
+    group_by: tuple[str, ...] = ()
+    group_separator: str = "\n\n"
+    split: str | None = None
+    subset: str | None = None
+    revision: str | None = None
+    limit: str | None = None
+    strict: bool = False
+    max_bad_fraction: float = 0.05
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name or self.name.startswith(".") or any(character in self.name for character in "/\\\0"):
             raise DataError(f"source name {self.name!r} cannot be a folder's name: use letters, digits, - and _")
-        if self.format not in FORMATS:
-            raise DataError(f"source {self.name}: format={self.format!r} is not one of {', '.join(FORMATS)}")
-        if self.format == "text" and self.where:
-            raise DataError(f"source {self.name}: where={dict(self.where)} selects JSON records, but format=text")
+        for option, value, fix in option_problems(self):
+            raise DataError(f"source {self.name}: {option}={value!r} {fix}")
 
     def options(self) -> dict[str, Any]:
         """The options that decide the documents and their tokens, apart from the files themselves."""
-        return {
-            "format": self.format,
-            "pattern": self.pattern,
-            "text_field": self.text_field,
-            "where": dict(sorted(self.where.items())),
-        }
+        options = {}
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name in _NOT_OF_THE_DOCUMENTS or (option.name not in _ALWAYS_STATED and value == option.default):
+                continue
+            if isinstance(value, tuple):
+                value = list(value)
+            options[option.name] = dict(sorted(value.items())) if isinstance(value, Mapping) else value
+        return options
+
+    def wanted_fields(self) -> list[str]:
+        """The fields of a record that are read at all, the one with the document first."""
+        names = [self.token_field or self.text_field, self.mask_field, self.boundary_field, *self.where, *self.group_by]
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def option_problems(source: Any) -> Iterator[tuple[str, Any, str]]:
+    """Options of a source that cannot be, as (name, value, way out); `source` has the attributes of `Source`."""
+    if source.format not in FORMATS:
+        yield "format", source.format, f"is not one of {', '.join(FORMATS)}"
+    if source.format in ("text", "megatron"):
+        for option in ("where", "group_by", "token_field", "mask_field", "boundary_field"):
+            if value := getattr(source, option):
+                shown = dict(value) if option == "where" else value
+                yield option, shown, f"selects fields of records, but format={source.format} has none: leave it out"
+    if source.token_field is None and source.format != "megatron":
+        for option in ("mask_field", "boundary_field"):
+            if value := getattr(source, option):
+                yield option, value, "is for records that are tokenized already: set token_field too"
+    if source.token_field is not None and source.group_by:
+        yield "group_by", source.group_by, "joins texts, but token_field says that there are none: leave one out"
+    if source.format != "dataset":
+        for option in ("subset", "revision"):
+            if value := getattr(source, option):
+                yield option, value, "is for a dataset of the hub: set format=dataset, or leave it out"
+    if not 0 <= source.max_bad_fraction <= 1:
+        yield "max_bad_fraction", source.max_bad_fraction, "must be at least 0 and at most 1"

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from data_prep.disk import digest_file, only_writer, read_json, remove_partial, write_file, write_json
+from data_prep.disk import only_writer, read_json, remove_partial, write_json
 from data_prep.errors import DataError
-from data_prep.read import InputFile, Source, check_has_documents, find_files
-from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file, store_hash
-from data_prep.tokenize.pool import OnBytes, write_shards
-from data_prep.tokenize.shards import PARTS, Unit, file_identity, finished_record, plan_units
+from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
+from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
+from data_prep.tokenize.finish import PLAN, finish_store, sweep
+from data_prep.tokenize.pool import OnBytes, Task, write_shards
+from data_prep.tokenize.reuse import differences
+from data_prep.tokenize.shard_writer import PARTS
+from data_prep.tokenize.shards import Unit, finished_record, plan_units, wait_for_workers
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
-_PLAN = "plan.json"
-_DIFFERENCES_SHOWN = 5
+# Of how much text the fast path's proof is worth its seconds.
+_FAST_PATH_BYTES = 8 << 20
+_SAMPLED_FILES = 8
+_SAMPLED_CHARACTERS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,23 @@ class _Job:
     source: Source
     folder: Path
     units: list[Unit]
+    sample: dict[str, Any] | None
     reused: bool
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """Everything that is to be done for some sources.
+
+    Attributes:
+        kept: shards of each job that are finished already.
+        tasks: the units that are left, to be done in any order by any process.
+    """
+
+    tokenizer: DocumentTokenizer
+    jobs: list[_Job]
+    kept: list[int]
+    tasks: list[Task]
 
 
 def build_stores(
@@ -57,6 +75,7 @@ def build_stores(
     overwrite: bool = False,
     on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
     on_bytes: OnBytes = lambda name, num_bytes: None,
+    on_path: Callable[[str], None] = lambda said: None,
 ) -> list[BuiltStore]:
     """Make or reuse the token store `folder`/`source.name` of every source.
 
@@ -67,6 +86,7 @@ def build_stores(
         overwrite: make a store anew where it was made from other files, tokenizer or options.
         on_total: told what is left to read of each source, in bytes.
         on_bytes: told of every block read.
+        on_path: told which library tokenizes, and why.
 
     Raises:
         DataError: no sources, a source without documents, an existing store that differs (names
@@ -77,40 +97,86 @@ def build_stores(
     with ExitStack() as stack:
         for source in sources:
             stack.enter_context(only_writer(folder / source.name))
-        jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
-        kept = [_begin(job, tokenizer) for job in jobs]
-        tasks = []
-        for job in jobs:
-            left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
-            on_total(job.source.name, sum(unit.num_bytes for unit in left))
-            tasks += [(job.source, unit, job.folder) for unit in left]
-        write_shards(tasks, tokenizer, num_workers, on_bytes)
-        for job in jobs:
-            if not job.reused:
-                _finish(job, tokenizer)
-        return [BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(jobs, kept, strict=True)]
+        plan = plan_stores(sources, tokenizer, folder, overwrite=overwrite, on_total=on_total, on_path=on_path)
+        write_shards(plan.tasks, tokenizer, num_workers, on_bytes)
+        return finish_stores(plan)
+
+
+def plan_stores(
+    sources: Sequence[Source],
+    tokenizer: DocumentTokenizer,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
+    on_path: Callable[[str], None] = lambda said: None,
+) -> StorePlan:
+    """The first part of `build_stores`: what is left to do, with the folders made ready for it.
+
+    The caller holds the folders, or sees to it that nothing else writes there.
+    """
+    jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
+    kept = [_begin(job, tokenizer) for job in jobs]
+    tasks: list[Task] = []
+    for job in jobs:
+        left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
+        on_total(job.source.name, sum(unit.num_bytes for unit in left))
+        tasks += [(job.source, unit, job.folder) for unit in left]
+    if sum(unit.num_bytes for _, unit, _ in tasks) >= _FAST_PATH_BYTES:
+        on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
+    return StorePlan(tokenizer, jobs, kept, tasks)
+
+
+def finish_stores(plan: StorePlan) -> list[BuiltStore]:
+    """The last part of `build_stores`, when every task of the plan is done.
+
+    Raises:
+        DataError: no document of a source is left, or too many of its records were bad.
+    """
+    for job in plan.jobs:
+        if not job.reused:
+            finish_store(job.source, job.units, job.sample, job.folder, plan.tokenizer)
+    return [
+        BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(plan.jobs, plan.kept, strict=True)
+    ]
 
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
     """Look for everything that can be wrong with a source and its store; changes nothing."""
     _check_apart(source, folder)
-    files = find_files(source)
-    units = plan_units(files)
+    files, sample = sample_files(find_files(source), source)
+    units = plan_units(files, source)
     if (folder / MANIFEST).is_file():
         try:
-            differences = _differences(folder, source, tokenizer, files)
+            found = differences(folder, source, tokenizer, files)
         except DataError as error:  # damaged, or of another format version
-            differences = [str(error)]
-        if not differences:
-            return _Job(source, folder, units, reused=True)
+            found = [str(error)]
+        if not found:
+            return _Job(source, folder, units, sample, reused=True)
         if not overwrite:
             raise DataError(
                 f"the token store {folder} is not what this config makes:\n"
-                + "\n".join(f"  - {difference}" for difference in differences)
+                + "\n".join(f"  - {difference}" for difference in found)
                 + "\nSet overwrite=true to make it anew (indexes of it must be packed again), or another data.store"
             )
     check_has_documents(source, files)
-    return _Job(source, folder, units, reused=False)
+    return _Job(source, folder, units, sample, reused=False)
+
+
+def _sample(job: _Job) -> list[str]:
+    """The first documents of some files, spread over the source."""
+    files = [file for unit in job.units for file in unit.files]
+    texts = []
+    for file in files[:: -(-len(files) // _SAMPLED_FILES)]:
+        left = _SAMPLED_CHARACTERS
+        with open_records(file, job.source) as records:
+            for record in records:
+                if isinstance(record, Document):
+                    texts.append(record.text[:_SAMPLED_CHARACTERS])
+                    left -= len(record.text)
+                if left <= 0:
+                    break
+    return texts
 
 
 def _check_apart(source: Source, folder: Path) -> None:
@@ -124,19 +190,20 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     """Make the folder ready; the number of shards that an interrupted run of the same work had finished."""
     folder = job.folder
     if job.reused:
-        _sweep(folder)
+        sweep(folder)
         return 0
     plan = {
         "format_version": FORMAT_VERSION,
         "tokenizer": tokenizer.info.hash,
         "options": job.source.options(),
-        "units": [[file_identity(file) for file in unit.files] for unit in job.units],
+        "units": [[file.identity() for file in unit.files] for unit in job.units],
     }
-    interrupted = (folder / _PLAN).is_file() and not (folder / MANIFEST).is_file()
-    if not interrupted or read_json(folder / _PLAN) != plan:
+    wait_for_workers(folder)
+    interrupted = (folder / PLAN).is_file() and not (folder / MANIFEST).is_file()
+    if not interrupted or read_json(folder / PLAN) != plan:
         _clear(folder)
         (folder / PARTS).mkdir()
-        write_json(folder / _PLAN, plan)
+        write_json(folder / PLAN, plan)
     remove_partial(folder)
     return sum(finished_record(folder, unit) is not None for unit in job.units)
 
@@ -144,71 +211,7 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
 def _clear(folder: Path) -> None:
     """Remove what earlier runs left; the manifest first, so that no half of a store looks whole."""
     (folder / MANIFEST).unlink(missing_ok=True)
-    _sweep(folder)
+    sweep(folder)
     for pattern in ("*.bin", FILES, SKIPPED):
         for path in folder.glob(pattern):
             path.unlink()
-
-
-def _finish(job: _Job, tokenizer: DocumentTokenizer) -> None:
-    """Gather the units' records into the manifest, which makes the folder a store."""
-    folder = job.folder
-    records: list[dict[str, Any]] = [read_json(folder / PARTS / f"{unit.number:05d}.json") for unit in job.units]
-    inputs = [entry for record in records for entry in record.pop("inputs")]
-    skipped: dict[str, int] = {}
-    for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
-        skipped[reason] = skipped.get(reason, 0) + count
-    parts = [folder / PARTS / f"{unit.number:05d}.skipped.jsonl" for unit in job.units]
-    write_file(folder / SKIPPED, b"".join(path.read_bytes() for path in parts))
-    write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
-    manifest: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "source": job.source.name,
-        "tokenizer": asdict(tokenizer.info),
-        "dtype": tokenizer.info.dtype,
-        "options": job.source.options(),
-        "counts": {
-            "files": len(inputs),
-            "documents": sum(record["documents"] for record in records),
-            "tokens": sum(record["tokens"] for record in records),
-            "text_bytes": sum(record["text_bytes"] for record in records),
-            "skipped": dict(sorted(skipped.items())),
-        },
-        "shards": records,
-    }
-    if not manifest["counts"]["documents"]:
-        raise DataError(f"source {job.source.name}: the tokenizer leaves no token of any document")
-    write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
-    _sweep(folder)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what only an unfinished store needs."""
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
-    (folder / _PLAN).unlink(missing_ok=True)
-
-
-def _differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, files: Sequence[InputFile]) -> list[str]:
-    """What the store was made from that is otherwise now, a line each; files by content, not by date."""
-    manifest = TokenStore(folder).manifest
-    found = []
-    if manifest["tokenizer"]["hash"] != tokenizer.info.hash:
-        found.append(f"tokenizer: made with {manifest['tokenizer']['path']}, now {tokenizer.info.path} (other ids)")
-    for name, value in source.options().items():
-        if manifest["options"][name] != value:
-            found.append(f"{name}: made with {manifest['options'][name]!r}, now {value!r}")
-    entries = [json.loads(line) for line in (folder / FILES).read_text(encoding="utf-8").splitlines()]
-    before, now = {entry["name"]: entry for entry in entries}, {file.name: file for file in files}
-    changes = [f"file {name}: gone" for name in before if name not in now]
-    changes += [f"file {name}: new" for name in now if name not in before]
-    changes += [f"file {name}: changed" for name in now if name in before and _changed(before[name], now[name])]
-    found += changes[:_DIFFERENCES_SHOWN]
-    if len(changes) > _DIFFERENCES_SHOWN:
-        found.append(f"and {len(changes) - _DIFFERENCES_SHOWN} more files")
-    return found
-
-
-def _changed(before: dict[str, Any], now: InputFile) -> bool:
-    if before["num_bytes"] != now.num_bytes:
-        return True
-    return before["mtime_ns"] != now.mtime_ns and before["sha256"] != digest_file(Path(now.path))

@@ -1,35 +1,34 @@
-"""One unit of work: input files -> one shard of the token store.
+"""One unit of work: input files, or a part of one -> one shard of the token store.
 
-A unit depends on its input files alone, so its bytes are the same whoever writes them, and a shard
-that is finished is never written again. Its record, written last, says that it is.
+A unit depends on its input alone, so its bytes are the same whoever writes them, and a shard that is
+finished is never written again. One that was begun goes on at its last checkpoint.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import itertools
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from data_prep.disk import CheckedFile, read_json, sync_folder, write_file, write_json
+from data_prep.disk import held, read_json
 from data_prep.errors import DataError
-from data_prep.read import EMPTY, FILTERED, READERS, Document, InputFile, Skipped, Source, open_stream
-from data_prep.store import KINDS, shard_file
+from data_prep.read import InputFile, Source, open_records, split_file
+from data_prep.tokenize.shard_writer import PARTS, ShardWriter, checkpoint_file, growing_file, record_file
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
-PARTS = "parts"
-_BATCH_CHARACTERS = 1 << 20
-_UNIT_BYTES = 16 << 20
+# A unit is at least 16 MB on disk, and a source at most some 4,096 units unless they would be over 1 GB.
+_MIN_UNIT_BYTES = 16 << 20
+_MAX_UNIT_BYTES = 1 << 30
+_MAX_UNITS = 4096
+_CHECKPOINT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Files that make one shard. Cutting a large file into units by bytes belongs here too."""
+    """Files, or parts of files, that make one shard."""
 
     number: int
     files: tuple[InputFile, ...]
@@ -39,23 +38,42 @@ class Unit:
         return sum(file.num_bytes for file in self.files)
 
 
-def plan_units(files: Sequence[InputFile], unit_bytes: int = _UNIT_BYTES) -> list[Unit]:
-    """Group files, in order, until each group holds `unit_bytes` on disk; a larger file stands alone."""
+def plan_units(files: Sequence[InputFile], source: Source | None = None, unit_bytes: int | None = None) -> list[Unit]:
+    """Cut large files where they can be cut, and group the parts, in order, until a group holds `unit_bytes`.
+
+    A larger file that cannot be cut stands alone. The parts are numbered anew: a table and `files.jsonl`
+    speak of parts. The plan depends on the files alone, and not on who does the work.
+    """
+    if unit_bytes is None:
+        total = sum(file.num_bytes for file in files)
+        unit_bytes = min(max(_MIN_UNIT_BYTES, total // _MAX_UNITS), _MAX_UNIT_BYTES)
+    parts = itertools.chain.from_iterable(split_file(file, unit_bytes, source) for file in files)
     groups: list[list[InputFile]] = []
     room = 0
-    for file in files:
-        if not groups or file.num_bytes > room:
+    for number, part in enumerate(parts):
+        if not groups or part.num_bytes > room:
             groups.append([])
             room = unit_bytes
-        groups[-1].append(file)
-        room -= file.num_bytes
+        groups[-1].append(replace(part, number=number))
+        room -= part.num_bytes
     return [Unit(number, tuple(group)) for number, group in enumerate(groups)]
 
 
 def finished_record(folder: Path, unit: Unit) -> dict[str, Any] | None:
     """The record of a unit whose shard is on the disk already, else None."""
-    path = folder / PARTS / f"{unit.number:05d}.json"
+    path = record_file(folder, unit.number)
     return read_json(path) if path.is_file() else None
+
+
+def wait_for_workers(folder: Path) -> None:
+    """Return once no process of an earlier run writes there any more.
+
+    Raises:
+        DataError: one does not end.
+    """
+    for lock in (folder / PARTS).glob("*.lock"):
+        with held(lock):
+            pass
 
 
 def write_shard(
@@ -65,109 +83,53 @@ def write_shard(
     folder: Path,
     on_bytes: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Tokenize a unit's files into shard `unit.number` of the store in `folder`.
+    """Tokenize a unit's files into shard `unit.number` of the store in `folder`, from its last checkpoint on.
 
     Returns:
         The unit's record: counts, reasons of skipping, checksums and the files as they were read.
 
     Raises:
-        DataError: a file that cannot be read to its end, or that changed under way.
+        DataError: a file that cannot be read to its end, or that changed under way; or another process
+            writes the same shard.
     """
-    writer = _ShardWriter(folder, unit.number, tokenizer)
-    inputs = []
-    try:
-        for file in unit.files:
-            with open_stream(file, on_bytes) as stream:
-                for record in READERS[file.format](stream.file, source):
-                    if isinstance(record, Document):
+    with held(folder / PARTS / f"{unit.number:05d}.lock"):
+        if (finished := finished_record(folder, unit)) is not None:
+            return finished
+        checkpoint = _last_checkpoint(folder, unit.number)
+        inputs: list[dict[str, Any]] = checkpoint["inputs"] if checkpoint else []
+        num_read: int = checkpoint["records"] if checkpoint else 0
+        on_bytes(sum(file.num_bytes for file in unit.files[: len(inputs)]))
+        writer = ShardWriter(folder, unit.number, tokenizer, checkpoint)
+        try:
+            due = time.monotonic() + _CHECKPOINT_SECONDS
+            for file in unit.files[len(inputs) :]:
+                with open_records(file, source, on_bytes) as records:
+                    for record in itertools.islice(records, num_read, None):
                         writer.add(record, file)
-                    else:
-                        writer.skip(record, file)
-                sha256 = stream.finish()
-            if stream.num_bytes != file.num_bytes:
-                raise DataError(f"{file.path} changed while it was read: wait until it is whole and start again")
-            inputs.append({**file_identity(file), "sha256": sha256})
-        return writer.commit(inputs)
-    except BaseException:
-        writer.discard()
-        raise
+                        num_read += 1
+                        if time.monotonic() >= due:
+                            writer.checkpoint({"inputs": inputs, "records": num_read})
+                            due = time.monotonic() + _CHECKPOINT_SECONDS
+                    content = records.finish()
+                    lines = {} if file.span is None else {"lines": records.num_lines}
+                inputs.append({**file.identity(), "sha256": content, **lines})
+                num_read = 0
+            return writer.commit(inputs)
+        finally:
+            writer.close()
 
 
-def file_identity(file: InputFile) -> dict[str, Any]:
-    """What tells a file from another version of it, wherever it lies."""
-    fields = asdict(file)
-    return {name: fields[name] for name in ("name", "format", "num_bytes", "mtime_ns")}
-
-
-class _ShardWriter:
-    """Gathers documents into batches, tokenizes them and writes the shard's files."""
-
-    def __init__(self, folder: Path, number: int, tokenizer: DocumentTokenizer) -> None:
-        self._folder = folder
-        self._number = number
-        self._tokenizer = tokenizer
-        self._files = {kind: CheckedFile(folder / shard_file(number, kind)) for kind in KINDS}
-        self._batch: list[tuple[Document, InputFile]] = []
-        self._batch_characters = 0
-        self._skipped_lines: list[str] = []
-        self._skipped: dict[str, int] = {}
-        self._num_documents = 0
-        self._num_tokens = 0
-        self._text_bytes = 0
-
-    def add(self, document: Document, file: InputFile) -> None:
-        self._batch.append((document, file))
-        self._batch_characters += len(document.text)
-        if self._batch_characters >= _BATCH_CHARACTERS:
-            self._flush()
-
-    def skip(self, record: Skipped, file: InputFile) -> None:
-        self._skipped[record.reason] = self._skipped.get(record.reason, 0) + 1
-        if record.reason == FILTERED:
-            return  # chosen by the user: counted, not listed
-        where = f"{file.name}:{record.line}" if record.line else file.name
-        entry = {"where": where, "reason": record.reason, "detail": record.detail}
-        self._skipped_lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
-
-    def commit(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self._flush()
-        written = {kind: file.commit() for kind, file in self._files.items()}
-        sync_folder(self._folder)
-        part = self._folder / PARTS / f"{self._number:05d}"
-        skipped = "".join(self._skipped_lines).encode("utf-8", "backslashreplace")
-        write_file(part.with_suffix(".skipped.jsonl"), skipped)
-        record = {
-            "documents": self._num_documents,
-            "tokens": self._num_tokens,
-            "text_bytes": self._text_bytes,
-            "skipped": dict(sorted(self._skipped.items())),
-            "files": written,
-            "inputs": inputs,
-        }
-        write_json(part.with_suffix(".json"), record)
-        return record
-
-    def discard(self) -> None:
-        for file in self._files.values():
-            with suppress(OSError):
-                file.discard()
-
-    def _flush(self) -> None:
-        batch, self._batch, self._batch_characters = self._batch, [], 0
-        arrays = self._tokenizer.encode([document.text for document, _ in batch])
-        lengths, table, hashes = [], [], []
-        for (document, file), array in zip(batch, arrays, strict=True):
-            if not len(array):  # the tokenizer's normalizer left nothing
-                self.skip(Skipped(document.line, EMPTY, "no token is left of its text"), file)
-                continue
-            self._files["tokens"].write(array.data)
-            lengths.append(len(array))
-            table.append((file.number, document.line, len(document.utf8)))
-            hashes.append(hashlib.blake2b(document.utf8, digest_size=8).digest())
-        ends = self._num_tokens + np.cumsum(lengths, dtype=np.uint64)
-        self._files["ends"].write(ends.astype("<u8").tobytes())
-        self._files["table"].write(np.array(table, dtype="<i8").tobytes())
-        self._files["hashes"].write(b"".join(hashes))
-        self._num_documents += len(lengths)
-        self._num_tokens += sum(lengths)
-        self._text_bytes += sum(entry[2] for entry in table)
+def _last_checkpoint(folder: Path, number: int) -> dict[str, Any] | None:
+    """Where an earlier process was, if all that it had written by then is still there."""
+    path = checkpoint_file(folder, number)
+    try:
+        found = read_json(path) if path.is_file() else None
+    except DataError:
+        return None
+    if found is None:
+        return None
+    for kind, size in found["sizes"].items():
+        growing = growing_file(folder, number, kind)
+        if not growing.is_file() or growing.stat().st_size < size:
+            return None
+    return found

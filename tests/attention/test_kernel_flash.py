@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from anchorcontext.attention import KERNELS, Segments, run_self_test
+from anchorcontext.attention import KERNELS, ForwardPass, Segments, run_self_test
 from anchorcontext.attention import kernel_flash as flash_module
 from anchorcontext.attention.kernel_flash import FlashKernel
 from anchorcontext.attention.varlen import VarlenRows, key_layers, rows_first, varlen_rows
@@ -28,20 +26,11 @@ class StandIn:
         return out.to(query.dtype), lse.T.float()
 
     def backward(
-        self,
-        grad_out: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        rows: Any,
-        *rest: Any,
+        self, grad_out: Tensor, done: ForwardPass, rows: VarlenRows, causal: bool, scale: float
     ) -> tuple[Tensor, ...]:
-        causal, scale = rest
-        segments = self._segments(query, key, rows, causal)
-        grads = KERNELS["math"].backward(grad_out, query, key, value, out, lse.T, segments, scale)
-        return tuple(grad.to(query.dtype) for grad in grads)
+        segments = self._segments(done.query, done.key, rows, causal)
+        grads = KERNELS["math"].backward(grad_out, done._replace(lse=done.lse.T), segments, scale)
+        return tuple(grad.to(done.query.dtype) for grad in grads)
 
     @staticmethod
     def _segments(query: Tensor, key: Tensor, rows: VarlenRows, causal: bool) -> Segments:
@@ -76,7 +65,8 @@ def test_rows_reach_the_functions_and_come_back(kernel: FlashKernel, name: str) 
     torch.testing.assert_close(out.double(), expected[0], rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(lse.double(), expected[1], rtol=1e-5, atol=1e-5)
     assert (out.dtype, lse.dtype) == (torch.float32, torch.float32)
-    saved = (grad, query, key, value, expected[0].bfloat16(), expected[1].float(), SEGMENTS[name], 0.3)
+    done = ForwardPass(query, key, value, expected[0].bfloat16(), expected[1].float())
+    saved = (grad, done, SEGMENTS[name], 0.3)
     for result, reference in zip(kernel.backward(*saved), KERNELS["math"].backward(*saved), strict=True):
         torch.testing.assert_close(result.double(), reference, rtol=2e-2, atol=2e-2)
 
@@ -164,7 +154,8 @@ def test_on_a_gpu(name: str, dtype: torch.dtype) -> None:
         expected = KERNELS["math"].forward(query, key, value, segments, 0.1)
         for got, want in zip(KERNELS[name].forward(query, key, value, segments, 0.1), expected, strict=True):
             torch.testing.assert_close(got.double(), want, rtol=2e-2, atol=2e-2)
-        saved = (grad, query, key, value, expected[0].to(dtype), expected[1].float(), segments, 0.1)
+        done = ForwardPass(query, key, value, expected[0].to(dtype), expected[1].float())
+        saved = (grad, done, segments, 0.1)
         for got, want in zip(KERNELS[name].backward(*saved), KERNELS["math"].backward(*saved), strict=True):
             torch.testing.assert_close(got.double(), want, rtol=5e-2, atol=5e-2)
 

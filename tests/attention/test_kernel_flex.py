@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from anchorcontext import WindowLayout, packed_attention, plan_context
-from anchorcontext.attention import KERNELS, Segments, merge_partials
+from anchorcontext.attention import KERNELS, ForwardPass, Segments, merge_partials
 from anchorcontext.attention import kernel_flex as flex_module
 from anchorcontext.attention.kernel_flex import KeyBlocks, block_mask, key_ranges
 from tests.attention.test_kernel_flash import SEGMENTS
@@ -82,7 +82,7 @@ def test_no_backward_on_a_cpu() -> None:
     with pytest.raises(ValueError, match="kernel='flex' has no backward on device 'cpu': choose kernel='auto'"):
         packed_attention(*(tensor.requires_grad_() for tensor in rows), context)
     with pytest.raises(ValueError, match="has no backward on device 'cpu'"):
-        KERNELS["flex"].backward(rows[0], *rows, rows[0], rows[0][..., 0], SEGMENTS["not causal"], 1.0)
+        KERNELS["flex"].backward(rows[0], ForwardPass(*rows, rows[0], rows[0][..., 0]), SEGMENTS["not causal"], 1.0)
 
 
 def dense_flex(query: Tensor, key: Tensor, value: Tensor, mask: Any, scale: float) -> tuple[Tensor, Tensor]:
@@ -107,6 +107,6 @@ def test_backward_of_parts_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [KERNELS["flex"].forward(query, key, value, part, 0.3) for part in (own, more)]
     out, lse = merge_partials(*parts[0], *parts[1])
     for part in (own, more):
-        saved = (grad, query, key, value, out, lse, part, 0.3)
+        saved = (grad, ForwardPass(query, key, value, out, lse), part, 0.3)
         for got, want in zip(KERNELS["flex"].backward(*saved), KERNELS["math"].backward(*saved), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from anchorcontext.attention import KERNELS, Segments, choose_kernel, merge_partials
+from anchorcontext.attention import KERNELS, ForwardPass, Segments, choose_kernel, merge_partials
 from tests.context_parallel.cases import dense_gradients, random_rows
 
 HEADS = [(4, 2), (3, 1), (5, 5)]
@@ -35,7 +35,7 @@ def test_forward_and_backward_equal_the_definition(name: str, heads: int, key_he
     rows = random_rows(40, heads, key_heads, 8)
     expected = dense_gradients(rows, mask)
     out, lse = KERNELS[name].forward(*rows[:3], segments, 8**-0.5)
-    grads = KERNELS[name].backward(rows[3], *rows[:3], out, lse, segments, 8**-0.5)
+    grads = KERNELS[name].backward(rows[3], ForwardPass(*rows[:3], out, lse), segments, 8**-0.5)
     for result, reference in zip((out, lse, *grads), expected, strict=True):
         torch.testing.assert_close(result, reference, rtol=1e-12, atol=1e-12)
 
@@ -52,7 +52,7 @@ def test_contract_of_layouts_and_dtypes(name: str) -> None:
         unseen = ~mask.any(dim=1)
         assert bool((lse[unseen] == -torch.inf).all())
         assert bool((out[unseen] == 0).all())
-        grads = KERNELS[name].backward(grad, query, key, value, out, lse, segments, 0.5)
+        grads = KERNELS[name].backward(grad, ForwardPass(query, key, value, out, lse), segments, 0.5)
         assert [tuple(tensor.shape) for tensor in grads] == [(40, 4, 8), (40, 2, 8), (40, 2, 8)]
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         for tensor in (out, lse, *grads):
@@ -74,7 +74,8 @@ def test_any_strides(name: str, stride: str) -> None:
     results = []
     for query, key, value, grad in (rows, [STRIDES[stride](tensor) for tensor in rows]):
         out, lse = KERNELS[name].forward(query, key, value, segments, 1.0)
-        results.append((out, lse, *KERNELS[name].backward(grad, query, key, value, out, lse, segments, 1.0)))
+        done = ForwardPass(query, key, value, out, lse)
+        results.append((out, lse, *KERNELS[name].backward(grad, done, segments, 1.0)))
     for got, want in zip(*results, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-14, atol=1e-14)
 
@@ -86,7 +87,7 @@ def test_gradient_without_strides(name: str) -> None:
     query, key, value, _ = random_rows(40, 4, 2, 8)
     ones = torch.ones((), dtype=torch.float64).expand(40, 4, 8)
     out, lse = KERNELS[name].forward(query, key, value, segments, 8**-0.5)
-    grads = KERNELS[name].backward(ones, query, key, value, out, lse, segments, 8**-0.5)
+    grads = KERNELS[name].backward(ones, ForwardPass(query, key, value, out, lse), segments, 8**-0.5)
     for got, want in zip(grads, dense_gradients([query, key, value, ones], mask)[2:], strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
@@ -101,7 +102,8 @@ def test_two_threads_give_the_same_bits(name: str) -> None:
         results = []
         for _ in range(5):
             out, lse = KERNELS[name].forward(query, key, value, segments, 0.3)
-            results.append((out, lse, *KERNELS[name].backward(grad, query, key, value, out, lse, segments, 0.3)))
+            done = ForwardPass(query, key, value, out, lse)
+            results.append((out, lse, *KERNELS[name].backward(grad, done, segments, 0.3)))
     finally:
         torch.set_num_threads(threads)
     for other in results[1:]:

@@ -15,7 +15,8 @@ from anchorcontext.config.schema import TrainConfig
 
 CONFIGS = config_folder()
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
-GROUP_FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.parent.name != "experiment")
+GROUP_FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.parent.name not in ("experiment", "mixture"))
+MIXTURES = sorted(path.stem for path in (CONFIGS / "mixture").glob("*.yaml"))
 PAPER = {
     "llama2_7b_64k": ("meta-llama/Llama-2-7b-hf", 65_536, 5e6),
     "llama2_7b_128k": ("meta-llama/Llama-2-7b-hf", 131_072, 1e7),
@@ -40,6 +41,23 @@ def test_every_group_file_fits_the_schema(path: Path) -> None:
         values = OmegaConf.structured(compose("train", f"{path.parent.name}={path.stem}"))[path.parent.name]
     schema = OmegaConf.structured(TrainConfig())
     assert OmegaConf.merge(schema[path.parent.name], values)  # fails at a key or a type the schema lacks
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_every_mixture_passes_the_check_with_sources_of_its_names(name: str, tmp_path: Path) -> None:
+    names = compose("pack", f"mixture={name}").data.mixture
+    (tmp_path / "data").mkdir()
+    mine = {key: str(tmp_path) for key in ("tokenizer", "store", "index")} | {"window_tokens": 65_536}
+    mine["sources"] = {source: {"path": str(tmp_path)} for source in names}
+    (tmp_path / "data" / "mine.yaml").write_text(json.dumps(mine))
+    config = compose("pack", "--config-dir", str(tmp_path), "data=mine", f"mixture={name}")
+    assert problems(config) == []
+    total = sum(config.data.mixture.values())
+    assert total == pytest.approx(1 if total < 2 else 100, abs=0.05)
+    upsampled = {source.keep_short_fraction for source in config.data.sources.values()}
+    assert upsampled == ({0.1} if "upsampled" in name else {1.0})
+    shortest = {source.min_document_tokens for source in config.data.sources.values()}
+    assert shortest == ({None, 65_536} if name == "prolong_64k" else {None})
 
 
 def lay_out(config: TrainConfig) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anchorcontext import AttentionContext, WindowLayout, packed_attention, plan_context
 from anchorcontext.context_parallel import take_rows
+from tests.context_parallel.cases import dense_gradients
 from tests.workers import run_on
 
 
@@ -56,3 +57,18 @@ def largest_error(results: list[Tensor], expected: list[Tensor], context: Attent
         assert torch.equal(result[held] == -torch.inf, reference == -torch.inf)
         worst = max([worst, *(result[held] - reference).nan_to_num(0.0).abs().flatten().tolist()])
     return worst
+
+
+def squared_errors(rows: list[Tensor], layout: WindowLayout, context: AttentionContext) -> list[tuple[float, int]]:
+    """Sum of squared errors against float64, and count, of output and gradients on this rank."""
+    expected = dense_gradients(rows, layout.dense_mask())
+    results = attend(rows, context)
+    held = context.rows >= 0
+    pairs = [(results[i][held].double(), expected[i][context.rows[held]]) for i in (0, 2, 3, 4)]
+    return [(float((result - reference).square().sum()), result.numel()) for result, reference in pairs]
+
+
+def root_mean_squares(by_rank: list[list[tuple[float, int]]]) -> list[float]:
+    """Of all ranks' rows, from what `squared_errors` returned on each."""
+    sums = [[sum(part) for part in zip(*of_ranks, strict=True)] for of_ranks in zip(*by_rank, strict=True)]
+    return [(squares / count) ** 0.5 for squares, count in sums]

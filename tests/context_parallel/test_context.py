@@ -47,6 +47,8 @@ def _bound() -> tuple[int, list[int], str, str]:
     other = WindowLayout([5 + context.rank, 9 - context.rank])
     with pytest.raises(RuntimeError) as unlike:
         plan_context(other, 2).bind(group).check_agreement()
+    with pytest.raises(RuntimeError, match="hold another head_groups than rank 0"):
+        plan_context(LAYOUT, 2).bind(group, head_groups=1 + context.rank).check_agreement()
     return context.rank, context.rows.tolist(), str(pickled.value), str(unlike.value)
 
 

@@ -117,6 +117,8 @@ def test_nothing_is_kept_outside_a_checkpoint() -> None:
     assert torch.equal(packed_attention(*rows, context), before)
     with recompute:  # what was kept, whatever is asked
         assert not torch.equal(packed_attention(*rows, context), before)
+        with pytest.raises(RuntimeError, match=r"more often than its forward pass did \(1 times\)"):
+            packed_attention(*rows, context)
 
 
 def model_gradients(checkpointing: bool, keep: bool) -> tuple[list[Tensor], int, list[int]]:

@@ -16,10 +16,6 @@ from tests.context_parallel.flash_stand_in import flash_attn_stand_in
 from tests.context_parallel.ranks import attend, bind, largest_error
 from tests.workers import run_on
 
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("ring_flash_attn") is None, reason="ring-flash-attn is not installed"
-)
-
 LAYOUTS = [
     WindowLayout([12]),
     WindowLayout([31, 53, 1, 23], num_rows=120),
@@ -38,7 +34,6 @@ def errors(head_groups: int | None) -> list[float]:
     return found
 
 
-@needs_package
 @pytest.mark.parametrize("head_groups", [None, 1])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_the_package_is_attention_over_the_dense_mask(ranks: int, head_groups: int | None) -> None:
@@ -46,7 +41,6 @@ def test_the_package_is_attention_over_the_dense_mask(ranks: int, head_groups: i
         assert max(found) < 1e-12
 
 
-@needs_package
 def test_its_modules_load_without_its_adapters() -> None:
     with flash_attn_stand_in():
         module: Any = load_module("llama3_flash_attn_varlen")

@@ -193,7 +193,10 @@ def mean_loss(model: PreTrainedModel, items: list[dict[str, Any]]) -> float:
 
 def part_of_the_loss() -> tuple[Tensor, float, int, str]:
     group = dist.group.WORLD
-    batch = AnchorCollator(group=group, policy="zigzag")(ITEMS[:2])
+    batch = AnchorCollator(group=group, policy="zigzag", head_groups=2)(ITEMS[:2])
+    assert batch["attention_context"].head_groups == 2
+    with pytest.raises(ValueError, match="max_gathered_rows=1: of all plans"):
+        AnchorCollator(group=group, policy="zigzag", max_gathered_rows=1)(ITEMS[:2])
     with pytest.raises(TypeError, match="num_workers=0"):
         pickle.dumps(batch)
     labels = batch.pop("shift_labels")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +74,70 @@ def test_a_state_with_other_fields_is_refused() -> None:
     state.pop("epoch")
     with pytest.raises(DataError, match="epoch"):
         DataState.from_dict(state)
+
+
+def work_of(windows: np.ndarray) -> np.ndarray:
+    """A made-up work of each window, all different up to 101 windows."""
+    return windows * 37 % 101
+
+
+def balanced(num_windows: int, steps: int, per_step: int, seed: int = 0) -> WindowOrder:
+    return WindowOrder("hash", seed, num_windows, balance_steps=steps, windows_per_step=per_step, work=work_of)
+
+
+def test_golden_balanced_order_never_changes() -> None:
+    order = WindowOrder("a1b2", 3, 10, balance_steps=2, windows_per_step=2, work=work_of)
+    assert order.windows(0, 20).tolist() == [5, 2, 4, 6, 7, 8, 3, 1, 0, 9, 3, 5, 4, 6, 7, 2, 9, 0, 8, 1]
+
+
+@given(st.integers(1, 80), st.integers(1, 6), st.integers(1, 9))
+def test_a_balanced_epoch_holds_every_window_once(num_windows: int, steps: int, per_step: int) -> None:
+    order = balanced(num_windows, steps, per_step)
+    for epoch in range(3):
+        seen = order.windows(epoch * num_windows, (epoch + 1) * num_windows)
+        assert sorted(seen.tolist()) == list(range(num_windows))
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=20), st.integers(1, 6), st.integers(1, 9))
+def test_any_window_of_a_balanced_order_can_be_asked_for(indices: list[int], steps: int, per_step: int) -> None:
+    order = balanced(37, steps, per_step)
+    assert [order.window(index) for index in indices] == [
+        balanced(37, steps, per_step).window(index) for index in indices
+    ]
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 3))
+def test_a_block_keeps_its_windows_and_its_steps_are_cut_from_the_sorted_ones(
+    steps: int, per_step: int, seed: int
+) -> None:
+    per_block = steps * per_step
+    order, plain = balanced(3 * per_block, steps, per_step, seed), WindowOrder("hash", seed, 3 * per_block)
+    for first in range(0, 3 * per_block, per_block):
+        block = order.windows(first, first + per_block)
+        assert set(block.tolist()) == set(plain.windows(first, first + per_block).tolist())
+        cut = work_of(block).reshape(steps, per_step)
+        cut = cut[np.argsort(cut.min(axis=1))]
+        assert np.sort(cut, axis=1).ravel().tolist() == sorted(cut.ravel().tolist())
+
+
+def test_a_step_over_the_end_of_an_epoch_has_windows_of_both() -> None:
+    order = balanced(10, 2, 4)  # the third step takes two windows of each epoch
+    first, second = order.windows(0, 10), order.windows(10, 20)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10))
+    assert order.windows(8, 12).tolist() == [*first[8:].tolist(), *second[:2].tolist()]
+
+
+def test_steps_of_a_balanced_block_are_permuted_not_sorted() -> None:
+    means = work_of(balanced(96, 8, 12).windows(0, 96)).reshape(8, 12).mean(axis=1)
+    assert means.tolist() != sorted(means.tolist())
+    assert means.tolist() != sorted(means.tolist(), reverse=True)
+    plain = work_of(WindowOrder("hash", 0, 96).windows(0, 96)).reshape(8, 12)
+    assert np.ptp(means) > np.ptp(plain.mean(axis=1))
+
+
+def test_windows_within_a_step_stand_as_in_the_permutation() -> None:
+    """So no rank always has the lightest windows."""
+    place = {window: place for place, window in enumerate(window_order("hash", 0, 0, 60).tolist())}
+    for first in range(0, 60, 6):
+        places = [place[window] for window in balanced(60, 5, 6).windows(first, first + 6).tolist()]
+        assert places == sorted(places)

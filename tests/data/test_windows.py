@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -13,8 +15,10 @@ from torch.utils.data import DataLoader
 from anchorcontext.data.windows import PackedWindows, Window
 from anchorcontext.layout import ARMS
 from data_prep.errors import DataError
-from data_prep.pack import PackIndex
-from tests.data_prep.corpus import make_index, text_of
+from data_prep.pack import PackIndex, PackOptions, build_index
+from data_prep.read import Source
+from data_prep.tokenize import build_stores, load_tokenizer
+from tests.data_prep.corpus import byte_tokenizer, make_index, text_of, write_jsonl
 
 _WINDOW = 16
 # Lengths around a window and two of them; </s> in a text is text.
@@ -137,6 +141,15 @@ def test_moved_with_its_stores(tmp_path: Path) -> None:
     assert PackedWindows(tmp_path / "there" / folder.name)[1].input_ids.tolist() == before
 
 
+def test_attention_work_is_the_squared_rows_of_documents(tmp_path: Path) -> None:
+    windows = PackedWindows(make_index(tmp_path, _TEXTS, window_tokens=_WINDOW, held_out_fraction=0.0))
+    expected = [sum(rows**2 for rows in windows[number].piece_lengths) for number in range(len(windows))]
+    assert windows.attention_work().tolist() == expected
+    chosen = np.array([3, 0, 3, len(windows) - 1])
+    assert windows.attention_work(chosen).tolist() == [expected[number] for number in chosen]
+    assert windows.attention_work(np.empty(0, dtype=np.int64)).tolist() == []
+
+
 @pytest.mark.parametrize("index", [-1, 10**6])
 def test_no_such_window(tmp_path: Path, index: int) -> None:
     windows = PackedWindows(make_index(tmp_path, ["text"], window_tokens=_WINDOW, held_out_fraction=0.0))
@@ -155,3 +168,81 @@ def test_no_such_split_and_an_empty_one(tmp_path: Path) -> None:
         PackedWindows(folder, "test")
     with pytest.raises(DataError, match=r"the split held_out of .* has no windows: data\.held_out_fraction=0\.0"):
         PackedWindows(folder, "held_out")
+
+
+def test_a_domain_tag_follows_the_anchor_of_every_piece_of_its_source(tmp_path: Path) -> None:
+    texts = {"a": ["a" * 30, "aa"], "b": ["b" * 30, "bb"]}
+    tag = 2 + 35  # some byte's id
+    folder = make_index(tmp_path, texts, window_tokens=_WINDOW, held_out_fraction=0.0, domain_tags={"b": tag})
+    windows = PackedWindows(folder)
+    seen = []
+    for number in range(len(windows)):
+        window = windows[number]
+        for piece, row in enumerate(itertools.accumulate(window.piece_lengths[:-1], initial=0)):
+            prefix = window.prefix_lengths[piece]
+            assert prefix == 1 + window.piece_sources[piece]
+            ids = window.input_ids[row : row + window.piece_lengths[piece]]
+            assert ids[:prefix].tolist() == [windows.anchor_id, tag][:prefix]
+            seen.append(text_of(ids[prefix:].tolist()))
+            labels = window.layout("anchor").shift_labels(window.input_ids)[row : row + prefix].tolist()
+            assert labels == [ids[prefix] if window.starts[piece] else -100] * prefix
+    assert "".join(sorted("".join(seen))) == "$" * 4 + "a" * 32 + "b" * 32
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_interleaved_chunks_continue_their_document(tmp_path: Path, arm: str) -> None:
+    texts = ["abcdefghijkl", "ABCDEFGHIJKLMN"]
+    folder = make_index(tmp_path, texts, window_tokens=30, held_out_fraction=0.0, interleave_chunk_tokens=3)
+    window = PackedWindows(folder)[0]
+    assert len(window.piece_lengths) == 4 + 5
+    assert sorted(window.prefix_lengths) == [0] * 7 + [1] * 2
+    layout = window.layout(arm)
+    labels = layout.shift_labels(window.input_ids)
+    for document, text in enumerate(texts):
+        rows = [
+            row
+            for piece, begin in enumerate(layout.piece_offsets.tolist())
+            if window.document_ids[piece] == document
+            for row in range(begin, begin + window.piece_lengths[piece])
+        ]
+        assert text_of(window.input_ids[rows].tolist()) == f"^{text}$"
+        assert text_of(labels[rows[:-1]].tolist()) == f"{text}$"  # a chunk's last row predicts the next chunk
+        assert labels[rows[-1]] == -100
+        if arm in ("document", "anchor"):  # the later chunks see the earlier, the anchor included
+            assert layout.dense_mask()[rows[-1], rows].all()
+
+
+def test_a_repeated_document_is_another_document_of_the_same_origin(tmp_path: Path) -> None:
+    folder = make_index(
+        tmp_path, ["abc", "de"], window_tokens=32, held_out_fraction=0.0, total_tokens=15, exhausted="repeat"
+    )
+    windows = PackedWindows(folder)
+    window = windows[0]
+    assert len(set(window.document_ids)) == len(window.document_ids) == 6
+    assert {windows.origin(document)[1] for document in window.document_ids} == {1, 2}
+    assert window.layout("document").num_documents == 6
+
+
+def test_a_mask_of_the_store_decides_what_is_learned(tmp_path: Path) -> None:
+    """Sources with a mask and without in one index; a document's end goes with its last token."""
+    asked = [{"ids": list(range(10, 18)), "mask": [0, 0, 0, 0, 1, 1, 1, 1]}]
+    asked.append({"ids": list(range(30, 34)), "mask": [1, 1, 0, 0]})
+    write_jsonl(tmp_path / "asked.jsonl", asked)
+    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "tokenizer")))
+    write_jsonl(tmp_path / "plain.jsonl", [{"text": "plain"}])
+    sources = [
+        Source("asked", str(tmp_path / "asked.jsonl"), token_field="ids", mask_field="mask"),
+        Source("plain", str(tmp_path / "plain.jsonl")),
+    ]
+    stores = [built.store for built in build_stores(sources, tokenizer, tmp_path / "store")]
+    folder = build_index(stores, PackOptions(32, held_out_fraction=0.0), tmp_path / "index").index.folder
+    window = PackedWindows(folder)[0]
+    assert window.loss_mask is not None
+    learned = {}
+    for piece, row in enumerate(itertools.accumulate(window.piece_lengths[:-1], initial=0)):
+        rows = slice(row + 1, row + window.piece_lengths[piece])
+        learned[int(window.input_ids[row + 1])] = window.loss_mask[rows].tolist()
+    assert learned.pop(10) == [False] * 4 + [True] * 5
+    assert learned.pop(30) == [True] * 2 + [False] * 3
+    assert learned.popitem()[1] == [True] * 6
+    assert not window.loss_mask[sum(window.piece_lengths) :].any()

@@ -42,6 +42,25 @@ def byte_tokenizer(folder: Path, **special: str | None) -> Path:
     return save_tokenizer(tokenizer, folder, **special)
 
 
+def word_tokenizer(folder: Path) -> Path:
+    """A byte-level BPE that knows some hundred pieces of words."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    words = [
+        "the cat sat on the mat, and the dog ran away. ",
+        "aaaaaaaa ==== 123 12 \u4e2d\u6587 THE Cat\n\n    x = y(x)\n",
+    ]
+    tokenizer.train_from_iterator([*words * 20, *["the", "other", "this", "that", "then", "there"]], trainer)
+    return save_tokenizer(tokenizer, folder)
+
+
 def write_jsonl(path: Path, records: Iterable[Any]) -> Path:
     """JSON lines, gzipped where the name says so; a record that is bytes is written as it is."""
     path.parent.mkdir(parents=True, exist_ok=True)

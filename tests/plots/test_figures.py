@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from anchorcontext.plots import (
     PositionLoss,
-    draw_document_lengths,
+    draw_balance,
+    draw_distances,
+    draw_lengths,
     draw_loss_by_position,
+    draw_sources,
     draw_training,
+    draw_used,
+    draw_work,
     read_positions,
     save,
     to_png,
@@ -70,15 +74,48 @@ def test_smoothing() -> None:
     assert smooth([2.0] * 100) == [2.0] * 100
 
 
-def test_document_lengths_fall_into_the_right_bars() -> None:
-    lengths = {"a": np.array([1, 2, 3, 4, 7, 8]), "b": np.array([], dtype=np.int64)}
-    figure = draw_document_lengths(lengths, 16)
-    documents, tokens = figure.axes
-    bars = [patch for patch in documents.patches if patch.get_height()]
-    assert [(bar.get_x(), bar.get_height()) for bar in bars] == [(0, 1), (1, 2), (2, 2), (3, 1)]
-    heights = [patch.get_height() for patch in tokens.patches if patch.get_height()]
-    np.testing.assert_allclose(heights, [0.001, 0.005, 0.011, 0.008])
+def test_lengths_fall_into_the_right_bars() -> None:
+    histograms = {
+        "documents_in": [1, 2, 0, 4],
+        "tokens_in": [1000, 5000, 0, 40_000],
+        "pieces": [0, 3],
+        "tokens": [0, 9000],
+    }
+    figure = draw_lengths({"a": histograms, "b": {key: [0] for key in histograms}}, 16)
+    documents, tokens, pieces, packed = figure.axes
+    bars = [(bar.get_x(), bar.get_height()) for bar in documents.patches if bar.get_height()]
+    assert bars == [(0, 1), (1, 2), (3, 4)]
+    assert [bar.get_height() for bar in tokens.patches if bar.get_height()] == [1, 5, 40]
+    assert [(bar.get_x(), bar.get_height()) for bar in pieces.patches if bar.get_height()] == [(1, 3)]
+    assert [bar.get_height() for bar in packed.patches if bar.get_height()] == [9]
+    assert documents.lines[0].get_xdata()[0] == 4  # the window
     assert to_png(figure).startswith(b"\x89PNG")
+
+
+def test_sources_against_what_the_mixture_wanted() -> None:
+    figure = draw_sources({"a": 3_000_000, "b": 1_000_000}, {"a": 2_000_000, "b": 2_000_000})
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [3, 1]
+    assert [list(line.get_xdata()) for line in axes.lines] == [[2.0, 2.0], [2.0, 2.0]]
+    assert [text.get_text() for text in axes.texts] == ["75.0%", "25.0%"]
+    assert "wanted" not in draw_sources({"a": 0}, {}).axes[0].get_title(loc="left")
+
+
+def test_balance_among_ranks() -> None:
+    sharing = [{"ranks": 2, "time_of_ideal": 1.2, "work_balance": 1.0, "worst_work_balance": 1.1}]
+    left, right = draw_balance(sharing, {"0": 0.5, "16": 0.9}).axes
+    assert sorted(line.get_ydata()[0] for line in left.lines) == [1.0, 1.1, 1.2]
+    assert [bar.get_height() for bar in right.patches] == [0.5, 0.9]
+    assert to_png(draw_balance([], {})).startswith(b"\x89PNG")
+
+
+def test_distances_density_and_work() -> None:
+    axes = draw_distances([0, 1, 2, 7], [10, 8, 6, 0], num_windows=2, window_tokens=8).axes[0]
+    one_document, index = axes.lines
+    assert one_document.get_ydata().tolist() == [14, 12]  # the last distance is left out
+    assert list(index.get_ydata()) == [8, 6]
+    assert [bar.get_height() for bar in draw_used([1, 2, 3], [0, 0.5, 1]).axes[0].patches] == [1, 2, 3]
+    assert [bar.get_x() for bar in draw_work([1, 0, 0, 3]).axes[0].patches] == [0, 0.25, 0.5, 0.75]
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

@@ -13,6 +13,7 @@ from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ReportConfig
 from anchorcontext.plots import PositionLoss, write_positions
 from anchorcontext.report.build import build_report
+from anchorcontext.report.html import table
 from tests.data_prep.corpus import make_index
 
 
@@ -65,16 +66,16 @@ def test_a_whole_report_needs_nothing_else(tmp_path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     assert path == tmp_path / "report" / "index.html"
     assert "<h1>A &amp; B</h1>" in page
-    assert len(re.findall("<h2>", page)) == 4
+    assert len(re.findall("<h2>", page)) == 6  # three of them on the index
     sources = re.findall(r'src="([^"]{0,30})', page)
-    assert [source.split(";")[0] for source in sources] == ["data:image/png"] * 3 + ["data:image/svg+xml"]
+    assert [source.split(";")[0] for source in sources] == ["data:image/png"] * 8 + ["data:image/svg+xml"]
     assert not re.search(r'(href|src)="(?!data:)|@import|<script', page)
     assert "&lt;first&gt;" in page
     assert "base &lt;1&gt;" in page
     assert "<td>64 to 99</td><td>3.125</td><td>1.500 \u00b1 0.125</td>" in page
     assert "<td>0 to 63</td><td>2.500 \u00b1 0.250</td><td></td>" in page
     assert "<td>3</td><td>3,000</td><td>1.333</td><td>500</td><td>6 s</td>" in page
-    assert "<td>texts</td><td>2</td><td>8</td>" in page
+    assert "<td>texts</td><td>2</td><td>0</td><td>8</td><td>8</td><td>0</td>" in page
     assert all(re.search(r'alt="[^"]+"', image) for image in re.findall("<img[^>]*>", page))
 
 
@@ -106,3 +107,9 @@ def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
     (folder / "by_position.csv").write_text("a,b\n")
     with pytest.raises(ConfigError, match=r"evaluations\.x=.*no table of losses by position"):
         build_report(ReportConfig(evaluations={"x": str(folder)}, output=str(tmp_path / "report")))
+
+
+def test_columns_of_words_are_set_to_the_left() -> None:
+    made = table(["name", "what", "count"], [["a", "b & c", "1"]], "title", {"what"})
+    assert '<th>name</th><th class="word">what</th><th>count</th>' in made
+    assert '<td>a</td><td class="word">b &amp; c</td><td>1</td>' in made

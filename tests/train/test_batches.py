@@ -21,9 +21,12 @@ def batches(ranks: Ranks, **changes: object) -> Batches:
 
 @pytest.mark.parametrize("data_size", [1, 2, 3])
 @pytest.mark.parametrize("micro_windows", [1, 2])
-def test_a_step_takes_its_windows_whatever_the_ranks(data_size: int, micro_windows: int) -> None:
+@pytest.mark.parametrize("balance_steps", [0, 2])
+def test_a_step_takes_its_windows_whatever_the_ranks(data_size: int, micro_windows: int, balance_steps: int) -> None:
     changes = {"training__windows_per_step": 6, "training__micro_batch_windows": micro_windows}
-    order = WindowOrder("fake", 0, 12)
+    changes["order__balance_steps"] = balance_steps
+    work = FakeWindows().attention_work
+    order = WindowOrder("fake", 0, 12, balance_steps=balance_steps, windows_per_step=6, work=work)
     for step in (1, 2, 3, 5):
         taken = [
             number

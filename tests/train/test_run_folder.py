@@ -68,9 +68,10 @@ def test_taken_up_again(tmp_path: Path) -> None:
 def test_another_run_is_refused_with_all_its_keys(tmp_path: Path) -> None:
     run_on(2, prepare, tmp_path, {})
     take_a_step(tmp_path)
-    changes = {"attention__arm": "full", "training__seed": 7, "model__path": "other"}
+    changes = {"attention__arm": "full", "training__seed": 7, "model__path": "other", "order__balance_steps": 4}
     for message in run_on(2, prepare, tmp_path, changes):
-        assert "3 problems" in message
+        assert "4 problems" in message
+        assert "order.balance_steps=4: was 16 when the run began" in message
         assert "model.path=other: was ??? when the run began" in message
         assert "attention.arm=full: was anchor when the run began" in message
         assert "training.seed=7: was 0 when the run began" in message

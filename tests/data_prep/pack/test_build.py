@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from data_prep.errors import DataError
 from data_prep.pack import SPLITS, BuiltIndex, PackIndex, PackOptions, build_index, piece_rows
-from data_prep.pack.build import make_windows
+from data_prep.pack.build import pack_split
 from data_prep.pack.pieces import Documents
 from data_prep.store import TokenStore
 from tests.data_prep.corpus import folder_bytes, make_index, make_store
@@ -76,6 +77,11 @@ def test_the_account_adds_up(tmp_path: Path, stores: list[TokenStore]) -> None:
             assert manifest["splits"][split][name] == total
 
 
+def _windows(documents: Documents, options: PackOptions) -> tuple[np.ndarray, np.ndarray]:
+    packed = pack_split(documents, ["only"], options, "train", total_documents=len(documents))
+    return packed.pieces, packed.window_ends
+
+
 @given(
     st.lists(st.integers(1, 100), min_size=1, max_size=40),
     st.integers(4, 40),
@@ -87,7 +93,7 @@ def test_no_two_windows_could_have_been_one(lengths: list[int], window: int, end
     length = np.array(lengths)
     zeros = np.zeros(len(lengths), dtype=np.uint32)
     documents = Documents(zeros, zeros, np.cumsum(length) - length, length, np.arange(len(lengths), dtype=np.uint64))
-    pieces, ends = make_windows(documents, PackOptions(window, ending, seed=seed), "train")
+    pieces, ends = _windows(documents, PackOptions(window, ending, seed=seed))
     assert ends[-1] == len(pieces)
     rows = piece_rows(pieces, ending)
     windows = np.split(np.arange(len(pieces)), ends[:-1].astype(int))
@@ -232,3 +238,46 @@ def test_index_and_stores_can_be_moved_together(tmp_path: Path) -> None:
     shutil.move(tmp_path / "here", tmp_path / "there")
     (store,) = PackIndex(tmp_path / "there" / folder.name).open_stores()
     assert store.num_documents == 20
+
+
+def test_a_mixture_is_met_within_a_window_and_leaves_held_out_alone(tmp_path: Path, stores: list[TokenStore]) -> None:
+    plain = _pack(stores, tmp_path / "plain").index
+    mixed = _pack(stores, tmp_path / "mixed", mixture={"first": 1.0, "second": 3.0}, total_tokens=6000).index
+    for store, wanted in zip(stores, (1500, 4500), strict=True):
+        figures = mixed.manifest["account"][store.source]["train"]
+        assert figures["share"]["target_tokens"] == wanted
+        assert abs(figures["tokens"] - wanted) < _WINDOW
+    assert mixed.pieces("held_out").tobytes() == plain.pieces("held_out").tobytes()
+
+
+def test_a_repeated_document_has_a_number_for_each_time(tmp_path: Path, stores: list[TokenStore]) -> None:
+    train = sum(_pack(stores, tmp_path / "plain").index.manifest["splits"]["train"][name] for name in ("tokens",))
+    options = {"total_tokens": 2 * train + 500, "exhausted": "repeat"}
+    index = _pack(stores, tmp_path / "twice", **options).index
+    times = np.bincount(index.pieces("train")["document"].astype(int) // index.num_documents)
+    assert index.num_documents == 240
+    assert len(times) == 3
+    counts = index.manifest["splits"]["train"]
+    assert counts["documents_in"] + counts["repeated"]["documents"] == counts["documents"]
+    assert counts["tokens"] == train + counts["repeated"]["tokens"]
+    assert abs(counts["tokens"] - 2 * train - 500) < 2 * _WINDOW
+
+
+def test_what_no_source_has_is_refused(tmp_path: Path, stores: list[TokenStore]) -> None:
+    with pytest.raises(DataError, match="domain_tags: no source named third: the sources are first, second"):
+        _pack(stores, tmp_path, domain_tags={"third": 5})
+    with pytest.raises(DataError, match="the mixture asks for more than its sources have"):
+        _pack(stores, tmp_path, mixture={"first": 1, "second": 1}, total_tokens=10**9)
+    with pytest.raises(DataError, match=r"exhausted=repeat needs total_tokens"):
+        _pack(stores, tmp_path, exhausted="repeat")
+
+
+def test_an_index_that_knew_no_such_options_is_still_the_same(tmp_path: Path, stores: list[TokenStore]) -> None:
+    _pack(stores, tmp_path)
+    path = tmp_path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["options"] = {name: manifest["options"][name] for name in ("algorithm", "held_out_fraction")}
+    path.write_text(json.dumps(manifest))
+    assert _pack(stores, tmp_path).reused
+    with pytest.raises(DataError, match="long_documents: packed with 'split', now 'head'"):
+        _pack(stores, tmp_path, long_documents="head")

@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import DataError
-from data_prep.read import READERS, Document, Record, Skipped, Source, check_has_documents, find_files
+from data_prep.read import Document, InputFile, Record, Skipped, Source, check_has_documents, find_files
+from data_prep.read.records import FROM_THE_FRONT, _one_by_one
 from tests.data_prep.corpus import write_jsonl
 
 _SOURCE = Source("s", "unused")
 
 
 def _read(data: bytes, kind: str = "jsonl", source: Source = _SOURCE) -> list[Record]:
-    return list(READERS[kind](io.BytesIO(data), source))
+    file = InputFile(0, "unused", "unused", kind, len(data), 0)
+    return list(_one_by_one(FROM_THE_FRONT[kind](io.BytesIO(data), file), source))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,24 +72,59 @@ def test_names_survive_a_move(tmp_path: Path) -> None:
 
 
 def test_formats_by_name(tmp_path: Path) -> None:
-    _touch(tmp_path, "a.jsonl", "b.JSONL.gz", "c.ndjson", "d.txt.gz", "e.py", "noext")
-    formats = {file.name: file.format for file in find_files(Source("s", str(tmp_path)))}
-    assert formats == {
+    expected = {
         "a.jsonl": "jsonl",
         "b.JSONL.gz": "jsonl",
-        "c.ndjson": "jsonl",
-        "d.txt.gz": "text",
+        "c.ndjson.zst": "jsonl",
+        "d.txt.xz": "text",
         "e.py": "text",
+        "f.md": "text",
+        "g.json.gz": "json",
+        "h.csv": "csv",
+        "i.parquet": "parquet",
+        "j.arrow": "arrow",
+        "k.mds.zstd": "mds",
+        "l.bin": "megatron",
         "noext": "text",
     }
+    _touch(tmp_path, *expected)
+    assert {file.name: file.format for file in find_files(Source("s", str(tmp_path)))} == expected
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.json", "a.csv.gz", "a.jsonl.zst"])
+@pytest.mark.parametrize("name", ["a.tar", "a.idx", "a.csv.bz2", "a.tsv.gz"])
 def test_auto_refuses_what_is_not_plain_text(tmp_path: Path, name: str) -> None:
     _touch(tmp_path, "a.txt", name)
-    with pytest.raises(DataError, match=rf"{name} is neither JSON lines nor plain text.*`pattern`"):
+    with pytest.raises(DataError, match=rf"{name} is of no known format, and not plain text.*`pattern`"):
         find_files(Source("s", str(tmp_path)))
     assert len(_names(tmp_path, format="text")) == 2
+
+
+def test_formats_that_are_read_in_any_order_cannot_be_compressed(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.parquet.gz")
+    with pytest.raises(DataError, match=r"a\.parquet\.gz is parquet data inside \.gz: unpack it first"):
+        find_files(Source("s", str(tmp_path)))
+
+
+def test_files_beside_data_are_not_read(tmp_path: Path) -> None:
+    _touch(tmp_path, "mds/shard.00000.mds", "megatron/a.bin", "megatron/a.idx", "other/index.json")
+    (tmp_path / "mds" / "index.json").write_text('{"shards": [{"raw_data": {"basename": "shard.00000.mds"}}]}')
+    assert _names(tmp_path) == ["mds/shard.00000.mds", "megatron/a.bin", "other/index.json"]
+
+
+def test_a_shard_that_an_index_lists_must_be_there(tmp_path: Path) -> None:
+    _touch(tmp_path, "mds/shard.00000.mds", "saved/data-00000-of-00002.arrow", "saved/dataset_info.json")
+    shards = [{"raw_data": {"basename": f"shard.0000{number}.mds"}, "zip_data": None} for number in range(3)]
+    (tmp_path / "mds" / "index.json").write_text(json.dumps({"shards": shards}))
+    files = [{"filename": f"data-0000{number}-of-00002.arrow"} for number in range(2)]
+    (tmp_path / "saved" / "state.json").write_text(json.dumps({"_data_files": files}))
+    with pytest.raises(DataError, match=r"index\.json lists 2 shard\(s\) that are not there, such as shard\.00001"):
+        _names(tmp_path / "mds")
+    with pytest.raises(DataError, match=r"state\.json lists 1 file\(s\) that are not there, such as data-00001-of"):
+        _names(tmp_path / "saved")
+    assert _names(tmp_path / "mds", pattern="*.mds") == ["shard.00000.mds"]
+    (tmp_path / "mds" / "index.json").write_text("{}")
+    with pytest.raises(DataError, match=r"index\.json is not what mosaicml-streaming writes"):
+        _names(tmp_path / "mds")
 
 
 @pytest.mark.parametrize("path", ["missing", "missing/*.txt"])

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from data_prep.errors import DataError
 from data_prep.read import Source, find_files, open_stream
 
 _TEXT = b"".join(b"line %d of the file\n" % number for number in range(5000))
+
+_PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".xz": lzma.compress,
+}
 
 
 def _read(path: Path) -> bytes:
@@ -20,10 +30,10 @@ def _read(path: Path) -> bytes:
         return stream.file.read()
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_bytes_read_are_counted_and_hashed_as_they_lie_on_disk(tmp_path: Path, name: str) -> None:
-    on_disk = gzip.compress(_TEXT) if name.endswith(".gz") else _TEXT
-    (tmp_path / name).write_bytes(on_disk)
+@pytest.mark.parametrize("suffix", _PACK)
+def test_bytes_read_are_counted_and_hashed_as_they_lie_on_disk(tmp_path: Path, suffix: str) -> None:
+    on_disk = _PACK[suffix](_TEXT)
+    (tmp_path / f"a.txt{suffix}").write_bytes(on_disk)
     (file,) = find_files(Source("s", str(tmp_path)))
     told: list[int] = []
     with open_stream(file, told.append) as stream:
@@ -33,26 +43,41 @@ def test_bytes_read_are_counted_and_hashed_as_they_lie_on_disk(tmp_path: Path, n
     assert sha256 == hashlib.sha256(on_disk).hexdigest()
 
 
-def test_gzip_of_several_members(tmp_path: Path) -> None:
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
-    assert _read(tmp_path / "a.txt.gz") == b"one\ntwo\n"
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+def test_archives_of_several_frames_with_padding(tmp_path: Path, suffix: str) -> None:
+    padding = b"" if suffix == ".zst" else bytes(8)
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(_PACK[suffix](b"one\n") + padding + _PACK[suffix](_TEXT) + padding + _PACK[suffix](b"two\n"))
+    assert _read(path) == b"one\n" + _TEXT + b"two\n"
 
 
-@pytest.mark.parametrize("kept", [1, 12, 100, -8, -1])
-def test_truncated_gzip_names_the_file(tmp_path: Path, kept: int) -> None:
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(_TEXT)[:kept])
-    with pytest.raises(DataError, match=r"a\.txt\.gz is (truncated|not sound gzip)"):
-        _read(tmp_path / "a.txt.gz")
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+def test_large_and_very_dense_archives(tmp_path: Path, suffix: str) -> None:
+    text = _TEXT * 40 + bytes(20 << 20) + _TEXT
+    (tmp_path / f"a.txt{suffix}").write_bytes(_PACK[suffix](text))
+    assert _read(tmp_path / f"a.txt{suffix}") == text
 
 
-def test_damaged_gzip_names_the_file(tmp_path: Path) -> None:
-    data = bytearray(gzip.compress(_TEXT))
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+@pytest.mark.parametrize("kept", [0, 1, 12, 100, -8, -1])
+def test_a_truncated_archive_is_named(tmp_path: Path, suffix: str, kept: int) -> None:
+    (tmp_path / f"a.txt{suffix}").write_bytes(_PACK[suffix](_TEXT)[:kept])
+    with pytest.raises(DataError, match=rf"a\.txt\{suffix} is truncated"):
+        _read(tmp_path / f"a.txt{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+def test_a_damaged_archive_is_named(tmp_path: Path, suffix: str) -> None:
+    data = bytearray(_PACK[suffix](_TEXT * 3))
     data[len(data) // 2] ^= 0xFF
-    (tmp_path / "a.txt.gz").write_bytes(bytes(data))
-    (tmp_path / "b.txt.gz").write_bytes(b"plain text")
-    for name in ("a.txt.gz", "b.txt.gz"):
-        with pytest.raises(DataError, match=rf"{name} is not sound gzip data"):
-            _read(tmp_path / name)
+    (tmp_path / f"a.txt{suffix}").write_bytes(
+        bytes(data) if suffix != ".zst" else b"\x28\xb5\x2f\xfd" + bytes(data[9:])
+    )
+    (tmp_path / f"b.txt{suffix}").write_bytes(b"plain text")
+    (tmp_path / f"c.txt{suffix}").write_bytes(_PACK[suffix](_TEXT) + b"garbage")
+    for name in ("a", "b", "c"):
+        with pytest.raises(DataError, match=rf"{name}\.txt\{suffix} is (not sound|truncated)"):
+            _read(tmp_path / f"{name}.txt{suffix}")
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:

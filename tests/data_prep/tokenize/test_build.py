@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,18 @@ import numpy as np
 import pytest
 
 from data_prep.errors import DataError
-from data_prep.read import Source
+from data_prep.read import Document, InputFile, Records, Source, TokenDocument
 from data_prep.store import TokenStore
-from data_prep.tokenize import BuiltStore, build, build_stores, load_tokenizer, pool, shards
+from data_prep.tokenize import (
+    BuiltStore,
+    DocumentTokenizer,
+    build,
+    build_stores,
+    load_tokenizer,
+    pool,
+    shard_writer,
+    shards,
+)
 from tests.data_prep.corpus import byte_tokenizer, folder_bytes, text_of, write_jsonl
 
 
@@ -111,7 +122,7 @@ def _many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
         write_jsonl(folder / f"{number:02d}.jsonl", [{"text": f"text {number} {line}"} for line in range(20)])
     size = (folder / "00.jsonl").stat().st_size
     plan = shards.plan_units
-    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, 2 * size + 50))
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, 2 * size + 50))
     return Source("many", str(folder))
 
 
@@ -240,7 +251,7 @@ def test_what_an_interrupted_run_left_of_other_files_is_not_used(
 ) -> None:
     source = _many_files(tmp_path / "files", monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_finish", lambda *arguments: 1 / 0)
+        patch.setattr(build, "finish_store", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             _build(tmp_path, source)
     write_jsonl(tmp_path / "files" / "00.jsonl", [{"text": "changed"}])
@@ -254,11 +265,13 @@ _BUILD_IN_A_PROCESS = f"""
 import sys
 from pathlib import Path
 from data_prep.read import Source
-from data_prep.tokenize import build, build_stores, load_tokenizer, pool, shards
+from data_prep.tokenize import build, build_stores, load_tokenizer, shard_writer, shards
 folder = Path(sys.argv[1])
+shards._CHECKPOINT_SECONDS = 0.0  # in worker processes too, which run this file anew
+shard_writer._BATCH_CHARACTERS = 20_000
 if __name__ == "__main__":
     plan = shards.plan_units
-    build.plan_units = lambda files: plan(files, {_UNIT_BYTES})
+    build.plan_units = lambda files, source: plan(files, source, {_UNIT_BYTES})
     tokenizer = load_tokenizer(str(folder / "tokenizer"))
     (built,) = build_stores([Source("many", str(folder / "files"))], tokenizer, folder / "store", num_workers=2)
     print(built.kept_shards, built.reused)
@@ -291,13 +304,15 @@ def _prepare_files(folder: Path) -> None:
     for number in range(40):
         text = "".join(random.Random(number).choices("abcdef \n", k=2000))
         write_jsonl(folder / "files" / f"{number:02d}.jsonl", [{"text": text}] * 20)
+    lines = [{"text": f"{number} {text}"} for number in range(80)]
+    write_jsonl(folder / "files" / "one.jsonl.gz", [*lines, b"{bad"])  # cannot be cut: resumed inside
 
 
 def test_a_killed_run_is_continued_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _prepare_files(tmp_path)
     store = tmp_path / "store" / "many"
     process = _start(tmp_path)
-    while not list(store.glob("parts/*[0-9].json")):
+    while not (list(store.glob("parts/*[0-9].json")) and list(store.glob("parts/*.checkpoint.json"))):
         assert process.poll() is None
         time.sleep(0.001)
     _kill(process)
@@ -308,7 +323,7 @@ def test_a_killed_run_is_continued_to_the_same_bytes(tmp_path: Path, monkeypatch
     continued = folder_bytes(store)
     shutil.rmtree(store)
     plan = shards.plan_units
-    monkeypatch.setattr(build, "plan_units", lambda files: plan(files, _UNIT_BYTES))
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, _UNIT_BYTES))
     (undisturbed,) = _build(tmp_path, Source("many", str(tmp_path / "files")))
     assert folder_bytes(undisturbed.store.folder) == continued
 
@@ -330,6 +345,123 @@ def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
         _kill(process)
     _finish(_start(tmp_path))
     assert folder_bytes(store) == undisturbed
+
+
+def test_a_file_goes_on_where_it_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [{"text": f"text {number}"} for number in range(400)]
+    path = write_jsonl(tmp_path / "a.jsonl.gz", [*lines[:100], b"{bad", *lines[100:]])
+    undisturbed = folder_bytes(_build(tmp_path, Source("s", str(path)))[0].store.folder)
+    shutil.rmtree(tmp_path / "store")
+
+    monkeypatch.setattr(shards, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(shard_writer, "_BATCH_CHARACTERS", 300)
+    encode = DocumentTokenizer.encode
+    left, encoded = [300, 1000], 0
+
+    def encode_some(self: DocumentTokenizer, texts: list[str]) -> list[np.ndarray]:
+        nonlocal encoded
+        encoded += len(texts)
+        if encoded > left[0]:
+            raise KeyboardInterrupt
+        return encode(self, texts)
+
+    monkeypatch.setattr(DocumentTokenizer, "encode", encode_some)
+    with pytest.raises(KeyboardInterrupt):
+        _build(tmp_path, Source("s", str(path)))
+    with open(next((tmp_path / "store" / "s" / "parts").glob("*.tokens.growing")), "ab") as growing:
+        growing.write(b"written after the last checkpoint")
+    encoded = 0
+    left.pop(0)
+    (built,) = _build(tmp_path, Source("s", str(path)))
+    assert 0 < encoded < 180  # of 400
+    assert folder_bytes(built.store.folder) == undisturbed
+
+
+def test_a_checkpoint_whose_files_are_gone_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": f"text {number}"} for number in range(50)])
+    undisturbed = folder_bytes(_build(tmp_path, Source("s", str(path)))[0].store.folder)
+    shutil.rmtree(tmp_path / "store")
+    monkeypatch.setattr(shards, "_CHECKPOINT_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_writer.ShardWriter, "commit", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            _build(tmp_path, Source("s", str(path)))
+    next((tmp_path / "store" / "s" / "parts").glob("*.ends.growing")).unlink()
+    (built,) = _build(tmp_path, Source("s", str(path)))
+    assert folder_bytes(built.store.folder) == undisturbed
+
+
+def test_a_large_file_is_cut_and_its_lines_keep_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [{"text": f"text {number}"} for number in range(100)]
+    path = write_jsonl(tmp_path / "a.jsonl", [*records[:70], b"{bad \xf0", {"text": "\ud800"}, *records[70:]])
+    (whole,) = _build(tmp_path / "whole", Source("s", str(path)))
+    plan = shards.plan_units
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, path.stat().st_size // 7))
+    (cut,) = _build(tmp_path / "cut", Source("s", str(path)), num_workers=2)
+    assert (whole.store.num_shards, cut.store.num_shards) == (1, 7)
+    assert _texts(cut.store) == _texts(whole.store)
+    assert cut.store.manifest["counts"] == whole.store.manifest["counts"]
+    skipped = [(built.store.folder / "skipped.jsonl").read_text() for built in (whole, cut)]
+    assert skipped[0] == skipped[1]
+    assert '"where": "a.jsonl:71"' in skipped[0]
+    for document in (0, 50, 99):
+        assert cut.store.origin(document) == whole.store.origin(document)
+    os.utime(path, ns=(1, 1))
+    assert _build(tmp_path / "cut", Source("s", str(path)))[0].reused
+    path.write_bytes(path.read_bytes().replace(b"text 99", b"text XY"))
+    with pytest.raises(DataError, match=r"file a\.jsonl: changed"):
+        _build(tmp_path / "cut", Source("s", str(path)))
+
+
+def test_a_document_that_the_tokenizer_fails_on_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "fine"}, {"text": "bad"}, {"text": "good"}])
+    encode = DocumentTokenizer.encode
+
+    class PanicError(BaseException):
+        """As Rust code raises it."""
+
+    def panic(self: DocumentTokenizer, texts: list[str]) -> list[np.ndarray]:
+        if "bad" in texts:
+            raise PanicError("index out of bounds")
+        return encode(self, texts)
+
+    monkeypatch.setattr(DocumentTokenizer, "encode", panic)
+    (built,) = _build(tmp_path, Source("s", str(path)))
+    assert _texts(built.store) == ["fine", "good"]
+    assert built.store.manifest["counts"]["skipped"] == {"the tokenizer failed": 1}
+    assert "index out of bounds" in (built.store.folder / "skipped.jsonl").read_text()
+
+
+def test_documents_that_come_as_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [
+        TokenDocument(np.array([0, 5, 6, 7, 1]), None, 1),  # BOS and EOS around
+        TokenDocument(np.array([0, 0, 5, 1, 6, 1, 1]), np.array([1, 0, 0, 1, 1, 0, 1], dtype=bool), 2),
+        Document("a", b"a", 3),
+        TokenDocument(np.array([5, 258]), None, 4),
+        TokenDocument(np.array([-1]), None, 5),
+        TokenDocument(np.array([0, 1]), None, 6),
+        TokenDocument(np.array([5, 6]), np.array([True]), 7),
+    ]
+
+    @contextmanager
+    def open_tokens(file: InputFile, source: Source, on_bytes: object) -> Iterator[Records]:
+        yield Records(iter(documents), lambda: "content", lambda: 0)
+
+    monkeypatch.setattr(shards, "open_records", open_tokens)
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}])
+    store = _build(tmp_path, Source("s", str(path)))[0].store
+    assert store.tokens(0)[:-1].tolist() == [5, 6, 7, 5, 1, 6]
+    assert store.ends(0).tolist() == [3, 6, 7]
+    assert store.has_masks
+    mask = store.mask(0)
+    assert mask is not None
+    assert mask.tolist() == [True, True, True, False, True, True, True]
+    assert store.table(0).tolist() == [[0, 1, 0], [0, 2, 0], [0, 3, 1]]
+    assert store.manifest["counts"]["skipped"] == {
+        "empty document": 1,
+        "mask of another length": 1,
+        "token id outside the vocabulary": 2,
+    }
 
 
 def _die(task: object) -> None:

@@ -15,7 +15,7 @@ def _files(sizes: list[int]) -> list[InputFile]:
 
 @given(st.lists(st.integers(0, 30), min_size=1), st.integers(1, 20))
 def test_units_hold_every_file_once_in_order_and_no_more_than_asked(sizes: list[int], unit_bytes: int) -> None:
-    units = plan_units(_files(sizes), unit_bytes)
+    units = plan_units(_files(sizes), unit_bytes=unit_bytes)
     assert [file.number for unit in units for file in unit.files] == list(range(len(sizes)))
     assert [unit.number for unit in units] == list(range(len(units)))
     for unit in units:
@@ -23,5 +23,5 @@ def test_units_hold_every_file_once_in_order_and_no_more_than_asked(sizes: list[
 
 
 def test_small_files_share_a_unit_and_a_large_one_has_its_own() -> None:
-    units = plan_units(_files([4, 5, 2, 30, 1, 1]), 10)
+    units = plan_units(_files([4, 5, 2, 30, 1, 1]), unit_bytes=10)
     assert [[file.num_bytes for file in unit.files] for unit in units] == [[4, 5], [2], [30], [1, 1]]

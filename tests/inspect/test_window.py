@@ -11,7 +11,8 @@ from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import InspectConfig
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
-from anchorcontext.inspect import boundary_rows, boundary_table, run
+from anchorcontext.inspect.command import run
+from anchorcontext.inspect.window import ShownWindow, boundary_rows, boundary_table
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
 from tests.data_prep.corpus import byte_tokenizer, make_index, save_tokenizer, text_of
@@ -36,10 +37,9 @@ def shown(config: InspectConfig, capsys: pytest.CaptureFixture[str]) -> tuple[st
     """All that is printed, and the cells of the boundary table's lines."""
     run(config)
     windows = PackedWindows(config.data.index, config.split)
-    window = windows[config.window]
-    layout = window.layout(config.attention.arm)
+    window = ShownWindow(windows, config.window, config.attention.arm)
     text = TokenText(windows.tokenizer_path, windows.tokenizer_hash)
-    table = boundary_table(windows, window, layout, text, config.boundary_tokens, config.max_pieces)
+    table = boundary_table(window, text, boundary_rows(window.layout, config.boundary_tokens, config.max_pieces))
     columns = [[str(cell) for cell in column.cells] for column in table.columns]
     return capsys.readouterr().out, [list(cells) for cells in zip(*columns, strict=True)]
 
@@ -98,7 +98,9 @@ def test_header_figures_equal_the_window(index: Path, capsys: pytest.CaptureFixt
     assert f"{16 - used} row" in output
     assert "end of document" in output
     assert "'</s>'" in output
-    assert "tokens by source: long 40, short 9" in output
+    lines = [line.split() for line in output.splitlines()]
+    assert ["long", "1", "0", "40", "40", "0"] in lines
+    assert ["short", "2", "0", "9", "9", "0"] in lines
     assert "long.jsonl:1" in output or "short.jsonl:1" in output
 
 

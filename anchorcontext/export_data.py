@@ -1,0 +1,176 @@
+"""`anchorcontext export_data`: packed windows as a Hugging Face dataset, for trainers that are not ours.
+
+A folder of Parquet files with a dataset card: `datasets.load_dataset(FOLDER)` reads it, and it can be
+uploaded to a hub as it is. A row is a window, in the order of the index; its columns are what
+`AnchorCollator` takes. A command of its own, and not an option of `pack`, because it needs the index
+and its token stores alone, not what they were made from. (`export` is what makes checkpoints.)
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anchorcontext.config.app import hydra_command
+from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.schema import ExportDataConfig
+from anchorcontext.console import progress_bar
+from anchorcontext.data.windows import PackedWindows, Window
+from data_prep.disk import only_writer, remove_partial, write_file, write_json
+from data_prep.pack.index import PackIndex
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMAT_VERSION = 1
+MANIFEST = "export.json"
+CARD = "README.md"
+
+
+def run(config: ExportDataConfig) -> None:
+    """Write the files, the card, and last the manifest.
+
+    Raises:
+        ConfigError: a folder that holds something already.
+        DataError: an index that cannot be read, or a split without windows.
+    """
+    output = Path(config.output).expanduser()
+    there = PackIndex(Path(config.data.index).expanduser()).manifest["splits"]
+    chosen = config.splits or [split for split, counts in there.items() if counts["windows"]]
+    splits = {split: PackedWindows(config.data.index, split) for split in chosen}
+    with only_writer(output):
+        _make_room(output, config)
+        files: dict[str, dict[str, Any]] = {}
+        with progress_bar() as progress:
+            for split, windows in splits.items():
+                count = min(config.windows or len(windows), len(windows))
+                task = progress.add_task(f"exporting {split}", total=count)
+                for name, first, end in file_ranges(split, count, windows.window_tokens, config.file_tokens):
+                    files[name] = write_file(output / name, parquet_bytes(windows, first, end))
+                    progress.update(task, completed=end)
+        write_file(output / CARD, card(splits).encode())
+        write_json(output / MANIFEST, _manifest(splits, files))
+    counts = ", ".join(
+        f"{min(config.windows or len(windows), len(windows)):,} {name}" for name, windows in splits.items()
+    )
+    print(f"{output}: {counts} windows in {len(files)} files; datasets.load_dataset({str(output)!r}) reads them")
+
+
+def file_ranges(split: str, count: int, window_tokens: int, file_tokens: int) -> Iterator[tuple[str, int, int]]:
+    """Name, first window and end of each file of a split: as many whole windows as `file_tokens` holds."""
+    per_file = max(file_tokens // window_tokens, 1)
+    num_files = -(-count // per_file)
+    for number in range(num_files):
+        name = f"{split}-{number:05d}-of-{num_files:05d}.parquet"
+        yield name, number * per_file, min((number + 1) * per_file, count)
+
+
+def parquet_bytes(windows: PackedWindows, first: int, end: int) -> bytes:
+    """The Parquet file of windows first .. end-1."""
+    import pyarrow
+    import pyarrow.parquet
+
+    schema = _schema()
+    rows = [_row(windows, windows[number]) for number in range(first, end)]
+    columns = [pyarrow.array([row[field.name] for row in rows], type=field.type) for field in schema]
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, schema=schema), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def card(splits: dict[str, PackedWindows]) -> str:
+    """The dataset card: which files are which split, and what a row is."""
+    windows = next(iter(splits.values()))
+    lines = [
+        "---",
+        "configs:",
+        "- config_name: default",
+        "  data_files:",
+        *(line for split in splits for line in (f"  - split: {split}", f"    path: {split}-*.parquet")),
+        "---",
+        f"# Packed windows of {windows.window_tokens:,} rows",
+        "",
+        f"Pack index `{windows.index_hash}`, tokenizer `{windows.tokenizer_hash}`, anchor id {windows.anchor_id}.",
+        "",
+        "| column | a window |",
+        "| --- | --- |",
+        *(f"| `{name}` | {text} |" for name, text in COLUMNS.items()),
+        "",
+        "`anchorcontext.AnchorCollator` takes rows as they are.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+COLUMNS = {
+    "input_ids": "int32, a row each; rows that no piece fills hold the anchor id",
+    "piece_lengths": "rows of each piece: prefix, tokens, end-of-document row",
+    "prefix_lengths": "rows before each piece's tokens",
+    "document_ids": "the document of each piece, by its number in the index",
+    "starts": "whether each piece begins its document",
+    "ends": "whether each piece ends its document",
+    "piece_sources": "the source of each piece, by name",
+    "loss_mask": "whether the token in each row is to be learned; null: all of them",
+}
+"""What a row holds."""
+
+
+def _schema() -> pyarrow.Schema:
+    import pyarrow
+
+    values = {
+        "input_ids": pyarrow.int32(),
+        "piece_lengths": pyarrow.int32(),
+        "prefix_lengths": pyarrow.int32(),
+        "document_ids": pyarrow.int64(),
+        "starts": pyarrow.bool_(),
+        "ends": pyarrow.bool_(),
+        "piece_sources": pyarrow.string(),
+        "loss_mask": pyarrow.bool_(),
+    }
+    return pyarrow.schema([(name, pyarrow.list_(values[name])) for name in COLUMNS])
+
+
+def _row(windows: PackedWindows, window: Window) -> dict[str, Any]:
+    return {
+        "input_ids": window.input_ids.numpy(),
+        "piece_lengths": window.piece_lengths,
+        "prefix_lengths": window.prefix_lengths,
+        "document_ids": window.document_ids,
+        "starts": window.starts,
+        "ends": window.ends,
+        "piece_sources": [windows.source_names[source] for source in window.piece_sources],
+        "loss_mask": None if window.loss_mask is None else window.loss_mask.numpy(),
+    }
+
+
+def _make_room(output: Path, config: ExportDataConfig) -> None:
+    remove_partial(output)
+    there = [path for path in output.iterdir() if path.name != ".lock"]
+    ours = [path for path in there if path.suffix == ".parquet" or path.name in (CARD, MANIFEST)]
+    if len(ours) < len(there) or (there and not config.overwrite):
+        fix = "holds other files: choose another folder" if len(ours) < len(there) else "is not empty: overwrite=true"
+        raise ConfigError.of("output", config.output, fix)
+    for path in sorted(
+        ours, key=lambda path: path.name != MANIFEST
+    ):  # the manifest first: without it, it is unfinished
+        path.unlink()
+
+
+def _manifest(splits: dict[str, PackedWindows], files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    windows = next(iter(splits.values()))
+    return {
+        "format_version": FORMAT_VERSION,
+        "index_hash": windows.index_hash,
+        "window_tokens": windows.window_tokens,
+        "tokenizer": {"hash": windows.tokenizer_hash, "anchor_id": windows.anchor_id, "eos_id": windows.eos_id},
+        "files": files,
+    }
+
+
+main = hydra_command("export_data", run)
+
+if __name__ == "__main__":
+    main()

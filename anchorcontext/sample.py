@@ -1,0 +1,93 @@
+"""What a sample (`limit`) says of the whole: documents, tokens by length, time, whether a mixture has enough."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from anchorcontext.config.schema import DataConfig
+from anchorcontext.console import Figures
+from data_prep.pack import SPLITS
+
+_LENGTH_BITS = (0, 12, 14, 16, 17)
+"""Powers of two at which the table of lengths begins a column."""
+
+
+def is_sample(account: Mapping[str, Any]) -> bool:
+    """Whether any source of a pack index's account was read in part."""
+    return any(counts.get("sample") for counts in account.values())
+
+
+def sample_table(account: Mapping[str, Any]) -> Figures:
+    """The whole corpus by what was read of it: documents, tokens, and tokens by the length of their document."""
+    ends = [*(f"< {2**bits:,}" for bits in _LENGTH_BITS[1:]), "longer"]
+    columns = ("source", "read", "documents", "tokens", *ends)
+    lines = []
+    for name, counts in account.items():
+        fraction = _fraction(counts)
+        tokens = [tokens / fraction for tokens in _tokens_by_length(counts)]
+        documents = f"{counts['documents'] / fraction:,.0f}"
+        lines.append([name, f"{fraction:.2%}", documents, short(sum(tokens)), *map(short, tokens)])
+    title = "The whole corpus, estimated (tokens by length of document)"
+    return Figures(title, columns, frozenset({"source"}), lines)
+
+
+def mixture_lines(account: Mapping[str, Any], data: DataConfig) -> Iterator[str]:
+    """Of each source of a mixture, whether the whole corpus has what it needs."""
+    if data.total_tokens is None:
+        return
+    for name, counts in account.items():
+        share = counts["train"]["share"]
+        if share is None or not share["weight"]:
+            continue
+        available, needed = (share[key] / share["fraction"] for key in ("available_tokens", "target_tokens"))
+        given = data.sources[name].min_document_tokens
+        shortest = data.min_document_tokens if given is None else given
+        long = f" in documents of at least {shortest:,} tokens" if shortest > 1 else ""
+        verdict = "enough" if available >= needed else "NOT ENOUGH"
+        yield f"{name}: {verdict}: {short(available)} of {short(needed)} needed{long}"
+
+
+def time_line(account: Mapping[str, Any], seconds: float) -> str | None:
+    """How long all would take, by what this run's sample took; None where a source was not sampled."""
+    samples = [counts.get("sample") for counts in account.values()]
+    if not all(samples):
+        return None
+    total = sum(sample["num_bytes"] for sample in samples)
+    read = sum(sample["num_bytes"] * sample["fraction"] for sample in samples)
+    whole = seconds * total / read if read else 0.0
+    return (
+        f"tokenizing took {seconds:,.1f} s for {read / total:.2%} of {total / 1e9:,.2f} GB in storage: about "
+        f"{_duration(whole)} for all of it, with as many workers"
+    )
+
+
+def short(tokens: float) -> str:
+    """Tokens in thousands, millions or billions."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if tokens >= 0.3 * size:
+            return f"{tokens / size:,.1f}{unit}"
+    return f"{tokens:,.0f}"
+
+
+def _fraction(counts: Mapping[str, Any]) -> float:
+    sample = counts.get("sample")
+    return sample["fraction"] if sample else 1.0
+
+
+def _tokens_by_length(counts: Mapping[str, Any]) -> list[int]:
+    """Tokens of each column, over both splits."""
+    found = [0] * len(_LENGTH_BITS)
+    for split in SPLITS:
+        for bits, tokens in enumerate(counts[split]["lengths"]["tokens_in"]):
+            found[bisect.bisect(_LENGTH_BITS, bits) - 1] += tokens
+    return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:,.1f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:,.0f} min"
+    return f"{seconds / 3600:,.1f} h"

@@ -1,0 +1,54 @@
+"""Figures of packing beside their targets, all in one run.
+
+    python -m benchmarks.packing [--output FOLDER]
+
+`tokenizing` measures rates and memory of making stores, `pack_index` the index and the reading of windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import pack_index, tokenizing
+from benchmarks.figures import Figure
+
+PARTS = {"tokenizing": tokenizing.figures, "index": pack_index.figures}
+"""What is measured: each takes a folder to work in and yields figures."""
+
+
+def main() -> None:
+    """Measure, print and, if asked, write `packing.json`."""
+    parser = argparse.ArgumentParser(description="Figures of packing beside their targets.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--output", type=Path, help="folder for packing.json")
+    arguments = parser.parse_args()
+    found: list[Figure] = []
+    for part in arguments.parts:
+        with tempfile.TemporaryDirectory() as folder:
+            for figure in PARTS[part](Path(folder)):
+                print(f"{figure.name}: {figure.shown}", flush=True)
+                found.append(figure)
+    Console().print(table(found))
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        rows = [{**vars(figure), "reached": figure.reached} for figure in found]
+        (arguments.output / "packing.json").write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def table(figures: list[Figure]) -> Table:
+    """A line a figure."""
+    drawn = Table("figure", "measured", "target", "reached")
+    for figure in figures:
+        reached = "" if figure.reached is None else "yes" if figure.reached else "NO"
+        drawn.add_row(figure.name, figure.shown, figure.target_shown, reached)
+    return drawn
+
+
+if __name__ == "__main__":
+    main()

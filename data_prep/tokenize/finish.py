@@ -1,0 +1,105 @@
+"""The last step of a store: the units' records gathered into its manifest."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from data_prep.disk import CheckedFile, read_json, write_file, write_json
+from data_prep.errors import DataError
+from data_prep.read import Source, check_bad
+from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, store_hash
+from data_prep.tokenize.shard_writer import PARTS, record_file, skipped_file
+from data_prep.tokenize.shards import Unit
+from data_prep.tokenize.tokenizer import DocumentTokenizer
+
+PLAN = "plan.json"
+
+
+def finish_store(
+    source: Source,
+    units: Sequence[Unit],
+    sample: dict[str, Any] | None,
+    folder: Path,
+    tokenizer: DocumentTokenizer,
+) -> None:
+    """Gather the units' records into the manifest, which makes the folder a store.
+
+    Raises:
+        DataError: no document is left, or too many records were bad; the shards stay.
+    """
+    records: list[dict[str, Any]] = [read_json(record_file(folder, unit.number)) for unit in units]
+    inputs = _with_lines_before([entry for record in records for entry in record.pop("inputs")])
+    skipped: dict[str, int] = {}
+    for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
+        skipped[reason] = skipped.get(reason, 0) + count
+    check_bad(source, sum(record["documents"] for record in records), skipped)
+    _gather_skipped(folder, [skipped_file(folder, unit.number) for unit in units], inputs)
+    write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "source": source.name,
+        "tokenizer": asdict(tokenizer.info),
+        "dtype": tokenizer.info.dtype,
+        "options": source.options(),
+        "counts": {
+            "files": len({entry["name"] for entry in inputs}),
+            "documents": sum(record["documents"] for record in records),
+            "tokens": sum(record["tokens"] for record in records),
+            "text_bytes": sum(record["text_bytes"] for record in records),
+            "skipped": dict(sorted(skipped.items())),
+        },
+        **({} if sample is None else {"sample": sample}),
+        "shards": records,
+    }
+    if not manifest["counts"]["documents"]:
+        if sample is not None:
+            raise DataError(f"source {source.name}: limit={source.limit} takes none of its documents: raise it")
+        raise DataError(f"source {source.name}: the tokenizer leaves no token of any document")
+    write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
+    sweep(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what only an unfinished store needs."""
+    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    (folder / PLAN).unlink(missing_ok=True)
+
+
+def _with_lines_before(inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Say of each part of a file how many of the file's lines are before it, instead of how many it has."""
+    seen: dict[str, int] = {}
+    found = []
+    for entry in inputs:
+        if (lines := entry.pop("lines", None)) is not None:
+            entry = {**entry, "lines_before": seen.get(entry["name"], 0)}
+            seen[entry["name"]] = entry["lines_before"] + lines
+        found.append(entry)
+    return found
+
+
+def _gather_skipped(folder: Path, parts: Sequence[Path], inputs: Sequence[dict[str, Any]]) -> None:
+    """Every unit's list of skipped records in one, with the lines of whole files."""
+    gathered = CheckedFile(folder / SKIPPED)
+    try:
+        for line in itertools.chain.from_iterable(_lines(path) for path in parts):
+            entry = json.loads(line)
+            origin = inputs[entry["input"]]
+            number = entry["line"] + origin.get("lines_before", 0)
+            where = f"{origin['name']}:{number}" if number else origin["name"]
+            said = {"where": where, "reason": entry["reason"], "detail": entry["detail"]}
+            gathered.write((json.dumps(said, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+        gathered.commit()
+    except BaseException:
+        gathered.discard()
+        raise
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        yield from file
