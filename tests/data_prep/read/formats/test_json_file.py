@@ -19,6 +19,7 @@ from tests.data_prep.read.reading import dumps, read, skipped, texts
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
 )
 _RECORDS = st.lists(st.dictionaries(st.text(), _VALUES))
 
