@@ -29,6 +29,7 @@ Task = tuple[Source, Unit, Path]
 # What every task of a worker process shares; set once by `_start_worker`.
 _tokenizer: DocumentTokenizer
 _progress: Any
+_stop: Any
 
 
 def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_workers: int, on_bytes: OnBytes) -> None:
@@ -36,7 +37,7 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
 
     Raises:
         DataError: the first unit that failed, a source of which too much is bad, or a worker that was
-            killed. Finished shards stay.
+            killed. Finished shards stay, and so do the others up to their last checkpoint.
     """
     quality = _Quality()
     num_processes = min(num_workers, len(tasks))
@@ -45,9 +46,9 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
             quality.add(source, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
         return
     context = multiprocessing.get_context("spawn")
-    progress = context.Queue()
+    progress, stop = context.Queue(), context.Event()
     threads = max(num_workers // num_processes, 1)
-    with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress)) as pool:
+    with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress, stop)) as pool:
         # Largest first, so that no process is left alone with a large one at the end.
         ordered = sorted(tasks, key=lambda task: -task[1].num_bytes)
         futures = {pool.submit(_run_task, task): task[0] for task in ordered}
@@ -59,7 +60,8 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
                 "finished shards are kept"
             ) from error
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            stop.set()
+            _shut_down(pool, progress, on_bytes)
 
 
 class _Quality:
@@ -85,8 +87,16 @@ def _follow(
             on_bytes(name, count)
         for future in done:
             quality.add(futures[future], future.result())
-    for name, count in _drain(progress):
-        on_bytes(name, count)
+
+
+def _shut_down(pool: ProcessPoolExecutor, progress: Any, on_bytes: OnBytes) -> None:
+    """Wait for the workers' end, and take what they still say: a process ends only when its queue is empty."""
+    ending = threading.Thread(target=pool.shutdown, kwargs={"wait": True, "cancel_futures": True})
+    ending.start()
+    while ending.is_alive():
+        ending.join(_POLL_SECONDS)
+        for name, count in _drain(progress):
+            on_bytes(name, count)
 
 
 def _drain(progress: Any) -> Iterator[tuple[str, int]]:
@@ -97,12 +107,12 @@ def _drain(progress: Any) -> Iterator[tuple[str, int]]:
             return
 
 
-def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any) -> None:
-    global _tokenizer, _progress
+def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any, stop: Any) -> None:
+    global _tokenizer, _progress, _stop
     # Read once by the tokenizers library, in this process alone: threads beside processes.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    _tokenizer, _progress = tokenizer, progress
+    _tokenizer, _progress, _stop = tokenizer, progress, stop
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -114,6 +124,16 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+class _StoppedError(Exception):
+    """Another unit failed: a unit may have hours to go, and the user waits for the reason."""
+
+
 def _run_task(task: Task) -> dict[str, Any]:
     source, unit, folder = task
-    return write_shard(source, _tokenizer, unit, folder, lambda count: _progress.put((source.name, count)))
+
+    def on_bytes(count: int) -> None:
+        if _stop.is_set():
+            raise _StoppedError
+        _progress.put((source.name, count))
+
+    return write_shard(source, _tokenizer, unit, folder, on_bytes)
