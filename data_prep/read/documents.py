@@ -25,8 +25,12 @@ BAD_TOKENS = "tokens are not a list of ids"
 BAD_MASK = "mask does not fit the tokens"
 BAD_BOUNDARIES = "boundaries do not fit the tokens"
 OUTSIDE = "tokens outside of every document"
+TOO_LONG = "longer than a record may be"
 EMPTY = "empty document"
 FILTERED = "left out by where"
+
+MAX_RECORD_BYTES = 1 << 30
+"""A longer line or text is no document: a file without line ends must not fill the memory."""
 
 _FINE = (EMPTY, FILTERED)
 _TOLERATED = 100
