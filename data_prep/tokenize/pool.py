@@ -39,11 +39,11 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
         DataError: the first unit that failed, a source of which too much is bad, or a worker that was
             killed. Finished shards stay, and so do the others up to their last checkpoint.
     """
-    quality = _Quality()
+    quality = _Quality(tasks)
     num_processes = min(num_workers, len(tasks))
     if num_processes <= 1:
         for source, unit, folder in tasks:
-            quality.add(source, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
+            quality.add(source, unit, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
         return
     context = multiprocessing.get_context("spawn")
     progress, stop = context.Queue(), context.Event()
@@ -51,7 +51,7 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
     with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress, stop)) as pool:
         # Largest first, so that no process is left alone with a large one at the end.
         ordered = sorted(tasks, key=lambda task: -task[1].num_bytes)
-        futures = {pool.submit(_run_task, task): task[0] for task in ordered}
+        futures = {pool.submit(_run_task, task): task for task in ordered}
         try:
             _follow(futures, quality, progress, on_bytes)
         except BrokenProcessPool as error:
@@ -67,18 +67,26 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
 class _Quality:
     """Counts what is bad of each source while its units are finished, so that hours are not spent in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._bytes: Counter[str] = Counter()
+        for source, unit, _ in tasks:
+            self._bytes[source.name] += unit.num_bytes
+        self._read: Counter[str] = Counter()
         self._documents: Counter[str] = Counter()
         self._skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def add(self, source: Source, record: Mapping[str, Any]) -> None:
-        self._documents[source.name] += record["documents"]
-        self._skipped[source.name].update(record["skipped"])
-        check_bad(source, self._documents[source.name], self._skipped[source.name])
+    def add(self, source: Source, unit: Unit, record: Mapping[str, Any]) -> None:
+        name = source.name
+        self._read[name] += unit.num_bytes
+        self._documents[name] += record["documents"]
+        self._skipped[name].update(record["skipped"])
+        if self._read[name]:
+            share = self._read[name] / self._bytes[name]
+            check_bad(source, self._documents[name], self._skipped[name], share)
 
 
 def _follow(
-    futures: Mapping[Future[dict[str, Any]], Source], quality: _Quality, progress: Any, on_bytes: OnBytes
+    futures: Mapping[Future[dict[str, Any]], Task], quality: _Quality, progress: Any, on_bytes: OnBytes
 ) -> None:
     pending = set(futures)
     while pending:
@@ -86,7 +94,8 @@ def _follow(
         for name, count in _drain(progress):
             on_bytes(name, count)
         for future in done:
-            quality.add(futures[future], future.result())
+            source, unit, _ = futures[future]
+            quality.add(source, unit, future.result())
 
 
 def _shut_down(pool: ProcessPoolExecutor, progress: Any, on_bytes: OnBytes) -> None:
