@@ -81,7 +81,7 @@ def test_an_empty_array_and_an_empty_file_hold_nothing(tmp_path: Path) -> None:
 
 
 def test_a_value_that_never_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_file, "_MAX_ELEMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(json_file, "MAX_RECORD_BYTES", 1 << 20)
     (tmp_path / "a.json").write_bytes(b'[{"text": "' + b"x" * (4 << 20))
     with pytest.raises(DataError, match="a value is longer than 1048576 bytes in record 1"):
         read(tmp_path)
