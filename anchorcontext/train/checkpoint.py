@@ -156,7 +156,7 @@ class Checkpoints:
             self._write(engine, final.with_name(TEMPORARY_PREFIX + final.name), final, state)
         except (OSError, RuntimeError) as error:  # torch's writer raises the latter for a full disk
             raise RunError(
-                f"the checkpoint {final} cannot be written ({_in_a_line(error)}): once it can, "
+                f"the checkpoint {final} cannot be written ({_in_a_line(error)}): is the disk full? With room, "
                 "the same command goes on from the checkpoint before it"
             ) from error
         return final
