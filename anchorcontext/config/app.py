@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from anchorcontext.config.compose import compose
 from anchorcontext.config.errors import ConfigError
+from data_prep.disk import place_error
 from data_prep.errors import DataError
 
 EXIT_BAD_INPUT = 2
@@ -43,6 +44,10 @@ def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None
             run(composed.config)
         except (ConfigError, DataError) as error:
             _exit(command, error)
+        except OSError as error:
+            if (refused := place_error(error, "a file could not be written")) is None:
+                raise
+            _exit(command, refused)
 
     return main
 

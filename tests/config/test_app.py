@@ -92,6 +92,20 @@ def test_errors_end_with_code_2_and_one_message_a_node(
     assert bool(slept) == waits  # while the launcher ends it, as a rule
 
 
+def test_what_the_system_refuses_is_said_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], report: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        start(monkeypatch, report, run=lambda config: tmp_path.write_text("a folder"))
+    assert exit_.value.code == 2
+    assert (
+        capsys.readouterr().err
+        == f"anchorcontext report: {tmp_path}: Is a directory: it is a folder; choose another name\n"
+    )
+    with pytest.raises(FileNotFoundError):
+        start(monkeypatch, report, run=lambda config: (tmp_path / "none").read_text())
+
+
 def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, report: list[str]) -> None:
     with pytest.raises(ZeroDivisionError):
         start(monkeypatch, report, run=lambda config: 1 / 0)
