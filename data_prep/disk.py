@@ -124,8 +124,8 @@ def write_file(path: Path, data: bytes | memoryview) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON that people can read, durably. Names of files that are no UTF-8 are escaped."""
-    write_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+    """Write JSON that people can read, durably."""
+    write_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

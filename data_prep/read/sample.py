@@ -71,7 +71,7 @@ def sample_files(files: Sequence[InputFile], source: Source) -> tuple[list[Input
     share = _share(parse_limit(source.limit), files, source, total)
     chosen: list[InputFile] = []
     taken = 0
-    for file in sorted(files, key=lambda file: _hash(file.name)):
+    for file in sorted(files, key=lambda file: hashlib.blake2b(file.name.encode(), digest_size=8).digest()):
         whole = file.format == "text"
         if chosen and taken >= share * total and (whole or len(chosen) >= _FILES):
             break
@@ -122,15 +122,11 @@ def _estimate_records(files: Sequence[InputFile], source: Source, total: int) ->
 def sampled(records: Iterator[Record], file: InputFile) -> Iterator[Record]:
     """The records of a file that are in its sample; which ones depends on the file's name and their lines."""
     begin = 0 if file.span is None else file.span[0]
-    key = int.from_bytes(_hash(f"{file.name}@{begin}"), "little")
+    key = int.from_bytes(hashlib.blake2b(f"{file.name}@{begin}".encode(), digest_size=8).digest(), "little")
     bound = int(file.sample * (1 << 64))
     for record in records:
         if _scrambled(key + record.line) < bound:
             yield record
-
-
-def _hash(name: str) -> bytes:
-    return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
 def _scrambled(number: int) -> int:

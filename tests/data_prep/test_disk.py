@@ -80,11 +80,6 @@ def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "a.bin")
 
 
-def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"name": "caf\udce9"})
-    assert read_json(tmp_path / "a.json") == {"name": "caf\udce9"}
-
-
 @pytest.mark.parametrize("text", ["[]", "null", "3"])
 def test_json_that_is_no_object_is_damaged(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)

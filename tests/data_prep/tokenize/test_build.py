@@ -566,20 +566,3 @@ def test_a_tokenizer_that_leaves_nothing_of_any_document(tmp_path: Path) -> None
     path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}])
     with pytest.raises(DataError, match="not one document is left; its records: "):
         build_stores([Source("s", str(path))], load_tokenizer(str(folder)), tmp_path / "store")
-
-
-def test_file_names_that_are_no_utf8(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    name = os.fsdecode(b"caf\xe9.jsonl")
-    try:
-        (folder / name).write_text('{"text": "x"}\nbad\n')
-    except OSError:
-        pytest.skip("the file system takes UTF-8 names alone")
-    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "tokenizer")))
-    for reused, limit in ((False, None), (True, None), (False, "100%")):
-        source = Source("s", str(folder), limit=limit)
-        (built,) = build_stores([source], tokenizer, tmp_path / f"store-{limit}")
-        assert built.reused == reused
-        assert built.store.origin(0) == (name, 1)
-        assert json.loads((built.store.folder / "skipped.jsonl").read_text())["where"] == f"{name}:2"
