@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import json
 import os
@@ -108,6 +109,7 @@ def _without_side_files(source: Source, found: _Found) -> _Found:
         folders.setdefault(folder, set()).add(base)
     kept = {}
     splits = set()
+    saved = functools.cache(lambda folder: _saved_files(source, found, folder))
     for name, entry in found.items():
         folder, _, base = name.rpartition("/")
         beside = folders[folder]
@@ -115,9 +117,11 @@ def _without_side_files(source: Source, found: _Found) -> _Found:
             if base == "dataset_dict.json":
                 splits.add(folder)
             continue
-        if base.endswith(".arrow") and "state.json" in beside and base not in _saved_files(found, folder):
+        if base.endswith(".arrow") and "state.json" in beside and base not in saved(folder):
             continue  # what `map` and `filter` left there: the documents a second time
         if base == "index.json" and any(".mds" in other for other in beside):
+            if source.pattern == "*":
+                _check_shards(entry[0], beside)
             continue
         if base.endswith(".idx") and f"{base[:-4]}.bin" in beside:
             continue
@@ -129,17 +133,34 @@ def _without_side_files(source: Source, found: _Found) -> _Found:
     return kept
 
 
-def _saved_files(found: _Found, folder: str) -> set[str]:
+def _saved_files(source: Source, found: _Found, folder: str) -> set[str]:
     """The data files of a dataset that `save_to_disk` wrote, by its own account."""
     path = found[f"{folder}/state.json" if folder else "state.json"][0]
     if is_remote(path):
         return {name.rpartition("/")[2] for name in found if "cache-" not in name}
     try:
-        return {entry["filename"] for entry in json.loads(Path(path).read_bytes())["_data_files"]}
+        names = {entry["filename"] for entry in json.loads(Path(path).read_bytes())["_data_files"]}
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} is not what datasets.save_to_disk writes ({error!r}): save the dataset anew"
         ) from error
+    missing = sorted(name for name in names if (f"{folder}/{name}" if folder else name) not in found)
+    if missing and source.pattern == "*":
+        raise DataError(f"{path} lists {len(missing)} file(s) that are not there, such as {missing[0]}: copy them too")
+    return names
+
+
+def _check_shards(path: str, beside: set[str]) -> None:
+    """Refuse a folder of mosaicml-streaming in which shards are missing that its index.json lists."""
+    if is_remote(path):
+        return
+    try:
+        shards = json.loads(Path(path).read_bytes())["shards"]
+        names = [{part["basename"] for key in ("raw_data", "zip_data") if (part := shard.get(key))} for shard in shards]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is not what mosaicml-streaming writes ({error!r}): copy it anew") from error
+    if missing := [min(either) for either in names if not either & beside]:
+        raise DataError(f"{path} lists {len(missing)} shard(s) that are not there, such as {missing[0]}: copy them too")
 
 
 def _one_split(source: Source, folder: str, found: _Found) -> _Found:

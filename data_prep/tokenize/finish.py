@@ -58,6 +58,8 @@ def finish_store(
         "shards": records,
     }
     if not manifest["counts"]["documents"]:
+        if sample is not None:
+            raise DataError(f"source {source.name}: limit={source.limit} takes none of its documents: raise it")
         raise DataError(f"source {source.name}: the tokenizer leaves no token of any document")
     write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
     sweep(folder)

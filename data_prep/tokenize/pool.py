@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import DataError
-from data_prep.read import Source
+from data_prep.read import Source, check_bad
 from data_prep.tokenize.shards import Unit, write_shard
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
@@ -34,12 +35,14 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
     """Tokenize every unit; the bytes written do not depend on `num_workers`.
 
     Raises:
-        DataError: the first unit that failed, or a worker that was killed. Finished shards stay.
+        DataError: the first unit that failed, a source of which too much is bad, or a worker that was
+            killed. Finished shards stay.
     """
+    quality = _Quality()
     num_processes = min(num_workers, len(tasks))
     if num_processes <= 1:
         for source, unit, folder in tasks:
-            write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name))
+            quality.add(source, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
         return
     context = multiprocessing.get_context("spawn")
     progress = context.Queue()
@@ -47,9 +50,9 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
     with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress)) as pool:
         # Largest first, so that no process is left alone with a large one at the end.
         ordered = sorted(tasks, key=lambda task: -task[1].num_bytes)
-        futures = [pool.submit(_run_task, task) for task in ordered]
+        futures = {pool.submit(_run_task, task): task[0] for task in ordered}
         try:
-            _follow(futures, progress, on_bytes)
+            _follow(futures, quality, progress, on_bytes)
         except BrokenProcessPool as error:
             raise DataError(
                 "a tokenizing process was killed, perhaps for memory: start again with fewer `workers`; "
@@ -59,14 +62,29 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _follow(futures: Sequence[Future[None]], progress: Any, on_bytes: OnBytes) -> None:
+class _Quality:
+    """Counts what is bad of each source while its units are finished, so that hours are not spent in vain."""
+
+    def __init__(self) -> None:
+        self._documents: Counter[str] = Counter()
+        self._skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, source: Source, record: Mapping[str, Any]) -> None:
+        self._documents[source.name] += record["documents"]
+        self._skipped[source.name].update(record["skipped"])
+        check_bad(source, self._documents[source.name], self._skipped[source.name])
+
+
+def _follow(
+    futures: Mapping[Future[dict[str, Any]], Source], quality: _Quality, progress: Any, on_bytes: OnBytes
+) -> None:
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
         for name, count in _drain(progress):
             on_bytes(name, count)
         for future in done:
-            future.result()
+            quality.add(futures[future], future.result())
     for name, count in _drain(progress):
         on_bytes(name, count)
 
@@ -96,6 +114,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_task(task: Task) -> None:
+def _run_task(task: Task) -> dict[str, Any]:
     source, unit, folder = task
-    write_shard(source, _tokenizer, unit, folder, lambda count: _progress.put((source.name, count)))
+    return write_shard(source, _tokenizer, unit, folder, lambda count: _progress.put((source.name, count)))

@@ -21,9 +21,10 @@ def differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, file
     found = []
     if manifest["tokenizer"]["hash"] != tokenizer.info.hash:
         found.append(f"tokenizer: made with {manifest['tokenizer']['path']}, now {tokenizer.info.path} (other ids)")
-    for name, value in source.options().items():
-        if manifest["options"].get(name) != value:
-            found.append(f"{name}: made with {manifest['options'].get(name)!r}, now {value!r}")
+    then, today = manifest["options"], source.options()  # an option that is left out has its default
+    for name in {**today, **then}:
+        if then.get(name) != today.get(name):
+            found.append(f"{name}: made with {then.get(name)!r}, now {today.get(name)!r}")
     entries = [json.loads(line) for line in (folder / FILES).read_text(encoding="utf-8").splitlines()]
     before: dict[str, list[dict[str, Any]]] = {}  # the parts of each file
     for entry in entries:

@@ -148,6 +148,14 @@ def test_a_source_of_which_nothing_is_left_is_refused() -> None:
         packed(documents_of([100], [3, 9]), PackOptions(16, lengths=rule))
 
 
+def test_a_source_of_weight_zero_is_left_out_and_counted() -> None:
+    documents = documents_of([10, 20], [30, 40])
+    found = packed(documents, PackOptions(16, mixture={"source0": 0.0, "source1": 2.0}))
+    check_account(documents, found)
+    assert found.per_source[0]["dropped"] == {"more than the mixture needs": {"documents": 2, "tokens": 30}}
+    assert (found.per_source[0]["tokens"], found.per_source[1]["tokens"]) == (0, 70)
+
+
 def test_a_tag_takes_a_row_of_every_piece_of_its_source() -> None:
     options = PackOptions(16, domain_tags={"source1": 7})
     found = packed(documents_of([14, 30], [13, 14, 30]), options)

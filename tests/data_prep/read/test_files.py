@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,25 @@ def test_formats_that_are_read_in_any_order_cannot_be_compressed(tmp_path: Path)
 
 
 def test_files_beside_data_are_not_read(tmp_path: Path) -> None:
-    _touch(tmp_path, "mds/index.json", "mds/shard.00000.mds", "megatron/a.bin", "megatron/a.idx", "other/index.json")
+    _touch(tmp_path, "mds/shard.00000.mds", "megatron/a.bin", "megatron/a.idx", "other/index.json")
+    (tmp_path / "mds" / "index.json").write_text('{"shards": [{"raw_data": {"basename": "shard.00000.mds"}}]}')
     assert _names(tmp_path) == ["mds/shard.00000.mds", "megatron/a.bin", "other/index.json"]
+
+
+def test_a_shard_that_an_index_lists_must_be_there(tmp_path: Path) -> None:
+    _touch(tmp_path, "mds/shard.00000.mds", "saved/data-00000-of-00002.arrow", "saved/dataset_info.json")
+    shards = [{"raw_data": {"basename": f"shard.0000{number}.mds"}, "zip_data": None} for number in range(3)]
+    (tmp_path / "mds" / "index.json").write_text(json.dumps({"shards": shards}))
+    files = [{"filename": f"data-0000{number}-of-00002.arrow"} for number in range(2)]
+    (tmp_path / "saved" / "state.json").write_text(json.dumps({"_data_files": files}))
+    with pytest.raises(DataError, match=r"index\.json lists 2 shard\(s\) that are not there, such as shard\.00001"):
+        _names(tmp_path / "mds")
+    with pytest.raises(DataError, match=r"state\.json lists 1 file\(s\) that are not there, such as data-00001-of"):
+        _names(tmp_path / "saved")
+    assert _names(tmp_path / "mds", pattern="*.mds") == ["shard.00000.mds"]
+    (tmp_path / "mds" / "index.json").write_text("{}")
+    with pytest.raises(DataError, match=r"index\.json is not what mosaicml-streaming writes"):
+        _names(tmp_path / "mds")
 
 
 @pytest.mark.parametrize("path", ["missing", "missing/*.txt"])

@@ -16,7 +16,7 @@ from tests.data_prep.read.reading import read, skipped, tokens
 _CODES = {"u1": 1, "i4": 4, "i8": 5, "u2": 8}
 
 
-def _write(folder: Path, documents: Sequence[Sequence[Sequence[int]]], dtype: str = "i4") -> Path:
+def write_megatron(folder: Path, documents: Sequence[Sequence[Sequence[int]]], dtype: str = "i4") -> Path:
     """Documents of sequences of ids, by the published layout."""
     sequences = [np.array(sequence, f"<{dtype}") for document in documents for sequence in document]
     lengths = np.array([len(sequence) for sequence in sequences], "<i4")
@@ -42,7 +42,7 @@ def test_files_of_the_builder(tmp_path: Path, dtype: str) -> None:
         builder.end_document()
     builder.finalize(str(tmp_path / "data.idx"))
     assert tokens(read(tmp_path)) == [[5, 6, 7, 8], [9], [10, 11]]
-    ours = _write(tmp_path, documents, dtype)
+    ours = write_megatron(tmp_path, documents, dtype)
     assert tokens(read(ours)) == [[5, 6, 7, 8], [9], [10, 11]]
 
 
@@ -50,7 +50,7 @@ def test_files_of_the_builder(tmp_path: Path, dtype: str) -> None:
 def test_every_dtype_and_any_cuts(tmp_path: Path, dtype: str) -> None:
     chance = np.random.default_rng(0)
     documents = [[chance.integers(0, 100, size).tolist() for size in chance.integers(0, 6, 2)] for _ in range(50)]
-    _write(tmp_path, [*documents, [[]]], dtype)
+    write_megatron(tmp_path, [*documents, [[]]], dtype)
     whole = read(tmp_path)
     expected = [first + second for first, second in documents]
     assert tokens(whole) == [ids for ids in expected if ids]
@@ -64,7 +64,7 @@ def test_every_dtype_and_any_cuts(tmp_path: Path, dtype: str) -> None:
 
 
 def test_what_is_no_index_of_the_data(tmp_path: Path) -> None:
-    _write(tmp_path, [[[1, 2, 3]], [[4]]])
+    write_megatron(tmp_path, [[[1, 2, 3]], [[4]]])
     index, data = (tmp_path / "data.idx").read_bytes(), (tmp_path / "data.bin").read_bytes()
     for damaged in (b"", index[:20], index[:-1], b"x" + index[1:], index[:17] + b"\x07" + index[18:], index[:34] * 2):
         (tmp_path / "data.idx").write_bytes(damaged)
