@@ -136,9 +136,9 @@ def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
     there = stored_report(folder, config.balance)
     report = there or write_report(folder, config.balance)
     if config.page and not (there and (folder / PAGE).is_file()):
-        from anchorcontext.report.packing_page import packing_page  # and so does matplotlib
+        from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib
 
-        write_file(folder / PAGE, packing_page(folder.name, report).encode())
+        write_file(folder / PAGE, packing_page(page_title(folder), report).encode())
     return report
 
 
@@ -158,7 +158,7 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
 
 def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
     """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
-    console.print(sample_table(account))
+    console.print(sample_table(account).for_terminal())
     lines = list(mixture_lines(account, data))
     if seconds is not None and (line := time_line(account, seconds)) is not None:
         lines.append(line)

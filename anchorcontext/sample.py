@@ -6,10 +6,8 @@ import bisect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.table import Table
-
 from anchorcontext.config.schema import DataConfig
-from anchorcontext.console import plain_table
+from anchorcontext.console import Figures
 from data_prep.pack import SPLITS
 
 _LENGTH_BITS = (0, 12, 14, 16, 17)
@@ -21,22 +19,18 @@ def is_sample(account: Mapping[str, Any]) -> bool:
     return any(counts.get("sample") for counts in account.values())
 
 
-def sample_table(account: Mapping[str, Any]) -> Table:
+def sample_table(account: Mapping[str, Any]) -> Figures:
     """The whole corpus by what was read of it: documents, tokens, and tokens by the length of their document."""
     ends = [*(f"< {2**bits:,}" for bits in _LENGTH_BITS[1:]), "longer"]
     columns = ("source", "read", "documents", "tokens", *ends)
-    table = plain_table("The whole corpus, estimated (tokens by length of document)", columns, left={"source"})
+    lines = []
     for name, counts in account.items():
         fraction = _fraction(counts)
         tokens = [tokens / fraction for tokens in _tokens_by_length(counts)]
-        table.add_row(
-            name,
-            f"{fraction:.2%}",
-            f"{counts['documents'] / fraction:,.0f}",
-            short(sum(tokens)),
-            *map(short, tokens),
-        )
-    return table
+        documents = f"{counts['documents'] / fraction:,.0f}"
+        lines.append([name, f"{fraction:.2%}", documents, short(sum(tokens)), *map(short, tokens)])
+    title = "The whole corpus, estimated (tokens by length of document)"
+    return Figures(title, columns, frozenset({"source"}), lines)
 
 
 def mixture_lines(account: Mapping[str, Any], data: DataConfig) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.packing [--output FOLDER]
 
-`pack_index` measures the index and the reading of windows.
+`tokenizing` measures rates and memory of making stores, `pack_index` the index and the reading of windows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import pack_index
+from benchmarks import pack_index, tokenizing
 from benchmarks.figures import Figure
 
-PARTS = {"index": pack_index.figures}
+PARTS = {"tokenizing": tokenizing.figures, "index": pack_index.figures}
 """What is measured: each takes a folder to work in and yields figures."""
 
 

@@ -12,7 +12,10 @@ from anchorcontext.config.schema import ExportDataConfig
 from anchorcontext.data.collator import AnchorCollator
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.export_data import file_ranges, run
-from tests.data_prep.corpus import make_index
+from data_prep.pack import PackOptions, build_index
+from data_prep.read import Source
+from data_prep.tokenize import build_stores, load_tokenizer
+from tests.data_prep.corpus import byte_tokenizer, make_index, write_jsonl
 
 TEXTS = {"long": ["abcdefghij" * 9, "q" * 15], "short": [f"text {number}" for number in range(40)]}
 
@@ -85,3 +88,17 @@ def test_a_split_without_windows_is_left_out(tmp_path: Path) -> None:
     config.data.index = str(make_index(tmp_path, ["text"], window_tokens=16, held_out_fraction=0.0))
     run(config)
     assert [path.name for path in Path(config.output).glob("*.parquet")] == ["train-00000-of-00001.parquet"]
+
+
+def test_masks_go_with_the_windows(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    write_jsonl(tmp_path / "asked.jsonl", [{"ids": [10, 11, 12, 13], "mask": [0, 0, 1, 1]}])
+    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "tokenizer")))
+    source = Source("asked", str(tmp_path / "asked.jsonl"), token_field="ids", mask_field="mask")
+    stores = [built.store for built in build_stores([source], tokenizer, tmp_path / "store")]
+    config = ExportDataConfig(output=str(tmp_path / "out"))
+    config.data.index = str(build_index(stores, PackOptions(8, held_out_fraction=0.0), tmp_path / "index").index.folder)
+    run(config)
+    (row,) = datasets.load_dataset(config.output, split="train", cache_dir=str(tmp_path / "cache"))
+    assert row["input_ids"][:6] == [0, 10, 11, 12, 13, 1]
+    assert row["loss_mask"] == [False, False, False, True, True, True, False, False]

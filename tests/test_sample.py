@@ -39,7 +39,7 @@ def test_whether_a_mixture_has_enough(account: dict[str, Any]) -> None:
 
 
 def test_the_whole_corpus(account: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    table_console().print(sample_table(account))
+    table_console().print(sample_table(account).for_terminal())
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     # 310 tokens below 4,096; 500 in documents of 16,384 to 65,535; 200 in longer ones
     assert ["books", "1.00%", "2,500", "101.0K", "31.0K", "0", "50.0K", "0", "20.0K"] in lines

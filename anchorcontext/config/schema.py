@@ -329,6 +329,8 @@ class InspectConfig:
     """File for the picture of the mask (.png, .svg or .pdf); null draws none."""
     browse: bool = False
     """Walk through the split in the terminal, boundary by boundary, from `window` on."""
+    verify: bool = False
+    """Only read the index and its token stores to the last byte, and say what is wrong."""
     statistics: str | None = None
     """File for the page on the whole index, with plots (.html); null draws none."""
     balance: BalanceConfig = field(default_factory=BalanceConfig)

@@ -14,6 +14,7 @@ from anchorcontext.data.statistics import index_report
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.inspect.browse import browse, check_terminal
+from anchorcontext.inspect.verify import verify
 from anchorcontext.inspect.window import (
     ShownWindow,
     boundary_rows,
@@ -25,12 +26,15 @@ from anchorcontext.report.packing import account_tables, balance_tables
 
 
 def run(config: InspectConfig) -> None:
-    """Print the window and the index, and draw the mask and the statistics where asked for; or browse.
+    """Print the window and the index, and draw the mask and the statistics where asked for; or browse; or verify.
 
     Raises:
         ConfigError: no such window; browsing without a terminal.
-        DataError: data that is not packed, or a tokenizer other than the index's.
+        DataError: data that is not packed or is damaged, or a tokenizer other than the index's.
     """
+    if config.verify:
+        verify(table_console(), config.data.index)
+        return
     if config.browse:
         check_terminal()
     windows = PackedWindows(config.data.index, config.split)
@@ -64,11 +68,11 @@ def _print_index(console: Console, config: InspectConfig) -> None:
     for figures in (*account_tables(report), *balance_tables(report)):
         console.print(figures.for_terminal())
     if config.statistics is not None:
-        from anchorcontext.report.packing_page import packing_page  # matplotlib costs a second
+        from anchorcontext.report.packing_page import packing_page, page_title  # matplotlib costs a second
 
         path = Path(config.statistics).expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(packing_page(Path(config.data.index).name, report), encoding="utf-8")
+        path.write_text(packing_page(page_title(Path(config.data.index)), report), encoding="utf-8")
         console.print(f"statistics: {path}", soft_wrap=True)
 
 

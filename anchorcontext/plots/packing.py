@@ -48,7 +48,7 @@ def draw_lengths(sources: Mapping[str, Mapping[str, Sequence[int]]], window_toke
         axes.set_ylabel(label)
         whole_numbers(axes, "y")
     panels[0, 0].set_title(f"Before packing (dashed: the window of {window_tokens:,} rows)")
-    panels[1, 0].set_title("After: pieces, cut where documents are longer than a window")
+    panels[1, 0].set_title("After packing")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper")
     for axes in panels[1]:
         shown = np.arange(first, most + 1, max(1, -(-(most - first) // 6)))
@@ -110,8 +110,10 @@ def draw_distances(distances: Sequence[int], pairs: Sequence[int], num_windows: 
     Beside it, in grey, what one document a window would give.
     """
     figure, axes = new_figure(8.0, 3.6)
-    shown = [(distance, count) for distance, count in zip(distances, pairs, strict=True) if distance and count]
-    places = np.array([distance for distance in distances if distance])
+    last = window_tokens - 1  # of which a full window has one pair: it would squeeze all others together
+    known = zip(distances, pairs, strict=True)
+    shown = [(distance, count) for distance, count in known if 0 < distance < last and count]
+    places = np.array([distance for distance in distances if 0 < distance < last])
     axes.plot(places, num_windows * (window_tokens - places), color=MUTED, label="one document a window")
     if shown:
         axes.plot(*zip(*shown, strict=True), color=SERIES[0], marker=".", label="this index")
@@ -160,7 +162,7 @@ def draw_balance(context_parallel: Sequence[Mapping[str, Any]], step_efficiency:
     left.set_xscale("log", base=2)
     left.set_xticks(ranks, [str(count) for count in ranks])
     left.minorticks_off()
-    left.set_ylim(0.98, max(left.get_ylim()[1], 1.1))
+    left.set_ylim(0.98, 0.98 + 1.6 * max(left.get_ylim()[1] - 0.98, 0.06))  # room for the legend
     left.set_xlabel("ranks that share a window")
     left.set_title("Within a window")
     left.legend()

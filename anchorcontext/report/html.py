@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 
 _CSS = """
@@ -19,7 +19,7 @@ figcaption, caption { color: #57606a; font-size: .9rem; text-align: left; paddin
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid #eaeef2; }
 th { font-weight: 600; border-bottom-color: #8b929a; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .word { text-align: left; }
 """
 
 
@@ -50,9 +50,13 @@ def figure(data: bytes, alt: str, *, caption: str = "", media_type: str = "image
     return f'<figure><img alt="{escape(alt)}" src="data:{media_type};base64,{encoded}">{below}</figure>'
 
 
-def table(columns: Sequence[str], lines: Sequence[Sequence[str]], caption: str = "") -> str:
-    """A table of texts."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+def table(columns: Sequence[str], lines: Sequence[Sequence[str]], caption: str = "", left: Collection[str] = ()) -> str:
+    """A table of texts. Columns are numbers, set to the right, but for the first and those in `left`."""
+    opening = [' class="word"' if name in left else "" for name in columns]
+    head = "".join(f"<th{word}>{escape(name)}</th>" for name, word in zip(columns, opening, strict=True))
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{word}>{escape(cell)}</td>" for cell, word in zip(line, opening, strict=True)) + "</tr>"
+        for line in lines
+    )
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f'<div class="wide"><table>{title}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'

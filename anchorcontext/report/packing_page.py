@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -20,11 +21,17 @@ from anchorcontext.plots import (
 )
 from anchorcontext.report.html import figure, page, section, table
 from anchorcontext.report.packing import account_tables, balance_tables, wanted_tokens
+from anchorcontext.sample import is_sample, sample_table
 
 
 def packing_page(title: str, report: Mapping[str, Any]) -> str:
     """A page on one index."""
     return page(title, list(packing_sections("", report)))
+
+
+def page_title(folder: Path) -> str:
+    """The last two names of an index's path: its own is often its window's length alone."""
+    return "Pack index " + "/".join(folder.expanduser().absolute().parts[-2:])
 
 
 def packing_sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
@@ -42,6 +49,7 @@ def packing_sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
         f"Pack index {report['index_hash'][:12]}: {_options(report)}. A document or token that was read is packed or "
         "counted by the reason why it is not.",
         *map(_html, account_tables(report)),
+        *([_html(sample_table(sources))] if is_sample(sources) else []),
         _drawn(
             draw_sources(packed, wanted_tokens(sources)), "Training tokens of each source, and what the mixture wanted."
         ),
@@ -73,7 +81,10 @@ def packing_sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
 
 def _options(report: Mapping[str, Any]) -> str:
     words = [f"end_of_document {report['end_of_document']}", f"seed {report['seed']}"]
-    words += [f"{name} {value}" for name, value in report["options"].items() if value not in (None, {}, 0)]
+    for name, value in report["options"].items():
+        if isinstance(value, dict):
+            value = "; ".join(f"{key}: {entry}" for key, entry in value.items())
+        words += [f"{name} {value}"] if value else []
     return ", ".join(words)
 
 
@@ -89,7 +100,7 @@ def _assumptions(report: Mapping[str, Any]) -> str:
 
 
 def _html(figures: Figures) -> str:
-    return table(figures.columns, figures.lines, figures.title)
+    return table(figures.columns, figures.lines, figures.title, figures.left - {figures.columns[0]})
 
 
 def _drawn(drawn: Figure, alt: str) -> str:

@@ -59,7 +59,7 @@ def _group_starts(file: InputFile, unit_bytes: int) -> list[int]:
 
     try:
         starts = row_group_starts(pyarrow.parquet.ParquetFile(file.path))
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file.path} is not sound parquet data ({error}). Copy it anew") from error
     return _spaced(starts, unit_bytes)
 

@@ -14,7 +14,7 @@ from data_prep.errors import DataError
 from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
 from data_prep.tokenize.finish import PLAN, finish_store, sweep
-from data_prep.tokenize.pool import OnBytes, write_shards
+from data_prep.tokenize.pool import OnBytes, Task, write_shards
 from data_prep.tokenize.reuse import differences
 from data_prep.tokenize.shard_writer import PARTS
 from data_prep.tokenize.shards import Unit, finished_record, plan_units, wait_for_workers
@@ -51,6 +51,21 @@ class _Job:
     reused: bool
 
 
+@dataclass(frozen=True)
+class StorePlan:
+    """Everything that is to be done for some sources.
+
+    Attributes:
+        kept: shards of each job that are finished already.
+        tasks: the units that are left, to be done in any order by any process.
+    """
+
+    tokenizer: DocumentTokenizer
+    jobs: list[_Job]
+    kept: list[int]
+    tasks: list[Task]
+
+
 def build_stores(
     sources: Sequence[Source],
     tokenizer: DocumentTokenizer,
@@ -82,20 +97,48 @@ def build_stores(
     with ExitStack() as stack:
         for source in sources:
             stack.enter_context(only_writer(folder / source.name))
-        jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
-        kept = [_begin(job, tokenizer) for job in jobs]
-        tasks = []
-        for job in jobs:
-            left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
-            on_total(job.source.name, sum(unit.num_bytes for unit in left))
-            tasks += [(job.source, unit, job.folder) for unit in left]
-        if sum(unit.num_bytes for _, unit, _ in tasks) >= _FAST_PATH_BYTES:
-            on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
-        write_shards(tasks, tokenizer, num_workers, on_bytes)
-        for job in jobs:
-            if not job.reused:
-                finish_store(job.source, job.units, job.sample, job.folder, tokenizer)
-        return [BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(jobs, kept, strict=True)]
+        plan = plan_stores(sources, tokenizer, folder, overwrite=overwrite, on_total=on_total, on_path=on_path)
+        write_shards(plan.tasks, tokenizer, num_workers, on_bytes)
+        return finish_stores(plan)
+
+
+def plan_stores(
+    sources: Sequence[Source],
+    tokenizer: DocumentTokenizer,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
+    on_path: Callable[[str], None] = lambda said: None,
+) -> StorePlan:
+    """The first part of `build_stores`: what is left to do, with the folders made ready for it.
+
+    The caller holds the folders, or sees to it that nothing else writes there.
+    """
+    jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
+    kept = [_begin(job, tokenizer) for job in jobs]
+    tasks: list[Task] = []
+    for job in jobs:
+        left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
+        on_total(job.source.name, sum(unit.num_bytes for unit in left))
+        tasks += [(job.source, unit, job.folder) for unit in left]
+    if sum(unit.num_bytes for _, unit, _ in tasks) >= _FAST_PATH_BYTES:
+        on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
+    return StorePlan(tokenizer, jobs, kept, tasks)
+
+
+def finish_stores(plan: StorePlan) -> list[BuiltStore]:
+    """The last part of `build_stores`, when every task of the plan is done.
+
+    Raises:
+        DataError: no document of a source is left, or too many of its records were bad.
+    """
+    for job in plan.jobs:
+        if not job.reused:
+            finish_store(job.source, job.units, job.sample, job.folder, plan.tokenizer)
+    return [
+        BuiltStore(TokenStore(job.folder), job.reused, count) for job, count in zip(plan.jobs, plan.kept, strict=True)
+    ]
 
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:

@@ -7,7 +7,7 @@ tokenizer bears is tried out (`choose_cuts`), in the order from the most places 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,15 +39,15 @@ class Cuts:
     places: str
     drops_space: bool
 
-    def segments(self, text: str, characters: int) -> list[str]:
+    def segments(self, text: str, characters: int) -> Iterator[str]:
         """Cut at the first place behind every `characters`; one segment where there is none."""
         find = re.compile(self.places).search
-        found, begin = [], 0
+        begin = 0
         while place := find(text, begin + characters - 1):
-            found.append(text[begin : place.end()])
+            yield text[begin : place.end()]
             begin = place.end() + self.drops_space
-        found.append(text[begin:])
-        return [segment for segment in found if segment]
+        if begin < len(text):
+            yield text[begin:]
 
 
 _KINDS = (
@@ -68,7 +68,7 @@ def choose_cuts(encode: Encode, texts: Sequence[str], tokens: Iterable[str]) -> 
     whole = encode(texts)
     for cuts in _KINDS:
         for text, ids in zip(texts, whole, strict=True):
-            if not np.array_equal(join(encode(cuts.segments(text, 1)), ids), ids):
+            if not np.array_equal(join(encode(list(cuts.segments(text, 1))), ids), ids):
                 break
         else:
             return cuts

@@ -13,6 +13,7 @@ from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ReportConfig
 from anchorcontext.plots import PositionLoss, write_positions
 from anchorcontext.report.build import build_report
+from anchorcontext.report.html import table
 from tests.data_prep.corpus import make_index
 
 
@@ -106,3 +107,9 @@ def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
     (folder / "by_position.csv").write_text("a,b\n")
     with pytest.raises(ConfigError, match=r"evaluations\.x=.*no table of losses by position"):
         build_report(ReportConfig(evaluations={"x": str(folder)}, output=str(tmp_path / "report")))
+
+
+def test_columns_of_words_are_set_to_the_left() -> None:
+    made = table(["name", "what", "count"], [["a", "b & c", "1"]], "title", {"what"})
+    assert '<th>name</th><th class="word">what</th><th>count</th>' in made
+    assert '<td>a</td><td class="word">b &amp; c</td><td>1</td>' in made

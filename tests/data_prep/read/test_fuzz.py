@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -142,7 +143,7 @@ def _try(folder: Path, name: str, times: int) -> None:
         field = chance.choice(fields)
         records = _read(read_path, field)
         if name == "a.jsonl" and records is not None:
-            lines = [line for line in data.split(b"\n") if line.strip()]
+            lines = [line for line in data.removeprefix(codecs.BOM_UTF8).split(b"\n") if line.strip()]
             assert len(records) == len(lines), "a line was neither a document nor counted"
         if name in ("a.jsonl.gz", "a.jsonl.xz", "a.jsonl.zst") and records is not None and field is None:
             texts = [record.text for record in records if isinstance(record, Document)]

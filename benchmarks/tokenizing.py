@@ -1,0 +1,188 @@
+"""Rates of tokenizing, in tokens a second of one core's time, and memory: the whole path beside its parts.
+
+The tokenizer is Llama-3's, out of the package llama-models (its licence is Llama's; it is needed here
+alone): `pip install --no-deps llama-models`. The text is the Python and Markdown of this environment.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import random
+import resource
+import shutil
+import site
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.figures import Figure
+from data_prep.read import Source
+from data_prep.tokenize import DocumentTokenizer, build, build_stores, load_tokenizer, shards
+
+_CHARACTERS = 30_000_000
+_SLOW_SHARE = 6  # of the text, what the slower ways are measured on
+_LINE_BYTES = 100_000_000
+_MIB = 2**20
+
+
+def figures(folder: Path) -> Iterator[Figure]:
+    """Measure in a folder; nothing where the tokenizer is not installed."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenizer_folder = _llama(folder / "llama3")
+    if tokenizer_folder is None:
+        print("tokenizing is not measured: pip install --no-deps llama-models")
+        return
+    texts = _texts()
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for number in range(4):
+        lines = [json.dumps({"text": text}) for text in texts[number::4]]
+        (corpus / f"{number}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 6))
+    tokenizer = load_tokenizer(str(tokenizer_folder))
+    print(tokenizer.use_fast_path(texts[:100]))
+    fast = tokenizer._fast
+    assert fast is not None
+    encoding = fast._encoding
+
+    def bare() -> int:
+        return sum(len(encoding.encode_to_numpy(text, disallowed_special=())) for text in texts)
+
+    def whole(path: Path = corpus, chosen: DocumentTokenizer = tokenizer) -> int:
+        shutil.rmtree(folder / "store", ignore_errors=True)
+        return build_stores([Source("bench", str(path))], chosen, folder / "store")[0].store.num_tokens
+
+    build._FAST_PATH_BYTES = 1 << 60  # the proof is done
+    tiktoken_rate, path_rate = _best(bare), _best(whole)
+    yield Figure("tiktoken's encode_to_numpy", tiktoken_rate / 1e6, "M tokens/CPU-s")
+    yield Figure("jsonl.gz to token store", path_rate / 1e6, "M tokens/CPU-s")
+    yield Figure("jsonl.gz to token store, of tiktoken's rate", path_rate / tiktoken_rate, "%", at_least=0.85)
+
+    few = texts[::_SLOW_SHARE]
+    (folder / "few").mkdir()
+    lines = [json.dumps({"text": text}) for text in few]
+    (folder / "few" / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 6))
+    slow = load_tokenizer(str(tokenizer_folder))
+    backend = slow._tokenizer
+    batch_rate = _best(lambda: sum(len(e) for e in backend.encode_batch_fast(few, add_special_tokens=False)))
+    slow_rate = _best(lambda: whole(folder / "few", slow))
+    yield Figure("tokenizers' encode_batch_fast", batch_rate / 1e6, "M tokens/CPU-s")
+    yield Figure("path without tiktoken, of encode_batch_fast's rate", slow_rate / batch_rate, "%", at_least=0.9)
+    map_rate = _datasets_map(tokenizer_folder, few)
+    yield Figure("datasets.map", map_rate / 1e6, "M tokens/CPU-s")
+    yield Figure("jsonl.gz to token store, times datasets.map", path_rate / map_rate, "x", at_least=5)
+    yield _two_processes(corpus, tokenizer, folder / "scaling")
+    yield _long_line(folder, tokenizer_folder)
+
+
+def _best(run: Callable[[], int], repeats: int = 3) -> float:
+    """Tokens a second of this process's time, the best of some runs."""
+    rates = []
+    for _ in range(repeats):
+        began = time.process_time()
+        tokens = run()
+        rates.append(tokens / (time.process_time() - began))
+    return max(rates)
+
+
+def _two_processes(corpus: Path, tokenizer: DocumentTokenizer, folder: Path) -> Figure:
+    """By the clock, for work long enough that starting processes is little of it: needs two idle cores."""
+    big = folder / "corpus"
+    big.mkdir(parents=True)
+    for number, path in enumerate(sorted(corpus.iterdir()) * 6):
+        shutil.copy(path, big / f"{number:02d}.jsonl.gz")
+    source = Source("bench", str(big))
+    shards._MIN_UNIT_BYTES = 1  # a unit a file
+    seconds = {}
+    for workers in (1, 2):
+        began = time.monotonic()
+        build_stores([source], tokenizer, folder / f"store{workers}", num_workers=workers)
+        seconds[workers] = time.monotonic() - began
+    return Figure("two processes, times one", seconds[1] / seconds[2], "x", at_least=1.8)
+
+
+def _long_line(folder: Path, tokenizer_folder: Path) -> Figure:
+    """Peak memory of a process that tokenizes one line of 100 MB."""
+    chance = random.Random(0)
+    words = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(1, 9))) for _ in range(5000)]
+    text = " ".join(chance.choices(words, k=_LINE_BYTES // 6))[:_LINE_BYTES]
+    path = folder / "line.jsonl"
+    path.write_text(json.dumps({"text": text}) + "\n")
+    program = [sys.executable, "-m", "benchmarks.tokenizing", str(path), str(tokenizer_folder), str(folder / "long")]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    return Figure("peak memory, one line of 100 MB", float(done.stdout), "MiB", at_most=1000)
+
+
+def _one_line(path: str, tokenizer_folder: str, folder: str) -> None:
+    from data_prep.tokenize.byte_bpe import read_byte_bpe
+
+    loaded = load_tokenizer(tokenizer_folder)
+    definition = json.loads(loaded._definition)
+    tokenizer = DocumentTokenizer(loaded.info, loaded._definition, read_byte_bpe(definition))
+    del definition, loaded
+    build._FAST_PATH_BYTES = 1 << 60
+    build_stores([Source("line", path)], tokenizer, Path(folder))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MIB)
+
+
+def _datasets_map(tokenizer_folder: Path, texts: list[str]) -> float:
+    import datasets
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer_folder / "tokenizer.json"))
+    tokenizer.model_max_length = sys.maxsize
+    data = datasets.Dataset.from_dict({"text": texts})
+    datasets.disable_progress_bars()
+    began = time.process_time()
+    mapped = data.map(
+        lambda batch: {"input_ids": tokenizer(batch["text"], add_special_tokens=False)["input_ids"]},
+        batched=True,
+        remove_columns=["text"],
+        load_from_cache_file=False,
+    )
+    seconds = time.process_time() - began
+    return float(np.sum([len(ids) for ids in mapped["input_ids"]])) / seconds
+
+
+def _texts() -> list[str]:
+    """Files of the environment, chosen by a seed, until they are enough."""
+    folders = [Path(folder) for folder in site.getsitepackages()]
+    paths = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md"))
+    random.Random(0).shuffle(paths)
+    texts, left = [], _CHARACTERS
+    for path in paths:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if len(text) > 200 and left > 0:
+            texts.append(text)
+            left -= len(text)
+    return texts
+
+
+def _llama(folder: Path) -> Path | None:
+    """Llama-3's tokenizer.json, made from the package's ranks as transformers makes it; None without the package."""
+    found = importlib.util.find_spec("llama_models")
+    if found is None or not found.submodule_search_locations:
+        return None
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+
+    special = ["<|begin_of_text|>", "<|end_of_text|>", *(f"<|reserved_special_token_{i}|>" for i in range(254))]
+    model = Path(next(iter(found.submodule_search_locations))) / "llama3" / "tokenizer.model"
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+        r"\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    tokenizer = TikTokenConverter(vocab_file=str(model), pattern=pattern, extra_special_tokens=special).converted()
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": special[0], "eos_token": special[1]}))
+    return folder
+
+
+if __name__ == "__main__":
+    _one_line(*sys.argv[1:])
