@@ -40,7 +40,7 @@ bench-packing: $(INSTALLED)
 	$(BIN)/python -m benchmarks.packing
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
 
 test-full: $(INSTALLED)
 	$(BIN)/python -m pytest

@@ -30,7 +30,7 @@ CARD = "README.md"
 
 
 def run(config: ExportDataConfig) -> None:
-    """Write the files, the card, and last the manifest.
+    """Write the files, the card, and last the manifest that says that all are there.
 
     Raises:
         ConfigError: a folder that holds something already.
@@ -147,15 +147,19 @@ def _row(windows: PackedWindows, window: Window) -> dict[str, Any]:
 
 
 def _make_room(output: Path, config: ExportDataConfig) -> None:
+    """Empty the folder of an earlier export, and mark it as one that is under way.
+
+    Only a folder with a manifest is an export's: one of somebody's Parquet files and README is not touched.
+    """
     remove_partial(output)
     there = [path for path in output.iterdir() if path.name != ".lock"]
-    ours = [path for path in there if path.suffix == ".parquet" or path.name in (CARD, MANIFEST)]
-    if len(ours) < len(there) or (there and not config.overwrite):
-        fix = "holds other files: choose another folder" if len(ours) < len(there) else "is not empty: overwrite=true"
-        raise ConfigError.of("output", config.output, fix)
-    for path in sorted(
-        ours, key=lambda path: path.name != MANIFEST
-    ):  # the manifest first: without it, it is unfinished
+    parts = [path for path in there if path.suffix == ".parquet" or path.name == CARD]
+    if there and not (len(parts) == len(there) - 1 and (output / MANIFEST).is_file()):
+        raise ConfigError.of("output", config.output, "holds other files: choose another folder")
+    if there and not config.overwrite:
+        raise ConfigError.of("output", config.output, "is not empty: overwrite=true")
+    write_json(output / MANIFEST, {"format_version": FORMAT_VERSION, "finished": False})
+    for path in parts:
         path.unlink()
 
 
@@ -163,6 +167,7 @@ def _manifest(splits: dict[str, PackedWindows], files: dict[str, dict[str, Any]]
     windows = next(iter(splits.values()))
     return {
         "format_version": FORMAT_VERSION,
+        "finished": True,
         "index_hash": windows.index_hash,
         "window_tokens": windows.window_tokens,
         "tokenizer": {"hash": windows.tokenizer_hash, "anchor_id": windows.anchor_id, "eos_id": windows.eos_id},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from anchorcontext.config.errors import ConfigError
+
 
 def uses_gpu() -> bool:
     """Whether to compute on a GPU: one is there, and DS_ACCELERATOR=cpu does not keep DeepSpeed off it."""
@@ -19,3 +21,15 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not everywhere
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def launched_with(name: str, default: int, least: int = 0) -> int:
+    """A number that a launcher or a user put into the environment, such as RANK; `default` where it is unset.
+
+    Raises:
+        ConfigError: not a whole number, or less than `least`.
+    """
+    value = os.environ.get(name) or str(default)
+    if not value.isdecimal() or int(value) < least:
+        raise ConfigError.of(f"the environment's {name}", value, f"must be a whole number, at least {least}; or unset")
+    return int(value)

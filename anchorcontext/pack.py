@@ -205,7 +205,8 @@ class _SourceBars:
             self._tasks[name] = self._progress.add_task(f"tokenizing {name}", total=num_bytes)
 
     def advance(self, name: str, num_bytes: int) -> None:
-        self._progress.advance(self._tasks[name], num_bytes)
+        if num_bytes:  # an empty file that is left alone has no bar
+            self._progress.advance(self._tasks[name], num_bytes)
 
 
 main = hydra_command("pack", run)

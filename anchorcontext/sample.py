@@ -50,7 +50,11 @@ def mixture_lines(account: Mapping[str, Any], data: DataConfig) -> Iterator[str]
 
 
 def time_line(account: Mapping[str, Any], seconds: float) -> str | None:
-    """How long all would take, by what this run's sample took; None where a source was not sampled."""
+    """How long all would take at most, by what this run's sample took; None where a source was not sampled.
+
+    A bound, because the time includes what does not grow with the corpus (starting processes, the
+    proof of the fast path) and the reading of records that the sample left out.
+    """
     samples = [counts.get("sample") for counts in account.values()]
     if not all(samples):
         return None
@@ -58,8 +62,8 @@ def time_line(account: Mapping[str, Any], seconds: float) -> str | None:
     read = sum(sample["num_bytes"] * sample["fraction"] for sample in samples)
     whole = seconds * total / read if read else 0.0
     return (
-        f"tokenizing took {seconds:,.1f} s for {read / total:.2%} of {_size(total)} in storage: about "
-        f"{_duration(whole)} for all of it, with as many workers"
+        f"tokenizing took {seconds:,.1f} s for {read / total:.2%} of {_size(total)} in storage: at most "
+        f"about {_duration(whole)} for all of it, with as many workers"
     )
 
 

@@ -4,7 +4,9 @@ Set before anything is imported; processes that a test starts inherit it.
 """
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 os.environ.update(
@@ -20,3 +22,12 @@ if os.environ["DS_ACCELERATOR"] == "cpu":
 
 settings.register_profile("project", deadline=None)  # a busy machine is no failure
 settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """What a test sets, or the code it calls (a launcher's variables), is gone for the next test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from anchorcontext import export_data
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ExportDataConfig
 from anchorcontext.data.collator import AnchorCollator
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.export_data import file_ranges, run
+from data_prep.disk import read_json
 from data_prep.pack import PackOptions, build_index
 from data_prep.read import Source
 from data_prep.tokenize import build_stores, load_tokenizer
@@ -75,6 +77,27 @@ def test_what_is_there_is_replaced_only_when_asked(config: ExportDataConfig) -> 
     (Path(config.output) / "mine.txt").touch()
     with pytest.raises(ConfigError, match=r"output=.* holds other files"):
         run(config)
+
+
+def test_files_that_are_not_an_exports_are_left_alone(config: ExportDataConfig) -> None:
+    config.overwrite = True
+    Path(config.output).mkdir()
+    for name in ("train-00000-of-00001.parquet", "README.md"):
+        (Path(config.output) / name).write_text("mine")
+    with pytest.raises(ConfigError, match=r"output=.* holds other files"):
+        run(config)
+    assert (Path(config.output) / "train-00000-of-00001.parquet").read_text() == "mine"
+
+
+def test_an_export_that_was_killed_is_replaced(config: ExportDataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(export_data, "card", lambda splits: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(config)
+    assert read_json(Path(config.output) / export_data.MANIFEST)["finished"] is False
+    config.overwrite = True
+    run(config)
+    assert read_json(Path(config.output) / export_data.MANIFEST)["finished"] is True
 
 
 def test_files_hold_whole_windows() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from anchorcontext.config import check
-from anchorcontext.machine import usable_cores, uses_gpu
+from anchorcontext.config.errors import ConfigError
+from anchorcontext.machine import launched_with, usable_cores, uses_gpu
 from anchorcontext.train.ranks import join_ranks
 
 
@@ -27,3 +28,12 @@ def test_cores_where_the_system_does_not_say_which(monkeypatch: pytest.MonkeyPat
     assert usable_cores() == len(os.sched_getaffinity(0))
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == os.cpu_count()
+
+
+def test_numbers_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THREADS", "3")
+    assert (launched_with("THREADS", 1), launched_with("NO_SUCH_NAME", 7)) == (3, 7)
+    for value in ("x", "0", "-1", "2.5"):
+        monkeypatch.setenv("THREADS", value)
+        with pytest.raises(ConfigError, match=f"THREADS={value}: must be a whole number, at least 1"):
+            launched_with("THREADS", 1, least=1)

@@ -84,6 +84,12 @@ def test_bars_show_a_source_each_and_come_to_their_end(
     assert "tokenizing" not in capsys.readouterr().err
 
 
+def test_a_source_with_only_an_empty_file_left_has_no_bar() -> None:
+    with pack._SourceBars() as bars:
+        bars.begin("books", 0)
+        bars.advance("books", 0)
+
+
 def test_again_finds_everything_done(config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pack.run(config)
     before = {name: folder_bytes(tmp_path / name) for name in ("store", "index")}
@@ -225,7 +231,7 @@ def test_a_sample_speaks_of_the_whole(config: PackConfig, tmp_path: Path, capsys
         assert share["target_tokens"] == pytest.approx(200_000 * share["fraction"], abs=1)
     assert re.search(r"books: NOT ENOUGH: [\d.]+[KM] of 200\.0K needed", text)
     assert re.search(r"code: enough: [\d.]+[KM] of 200\.0K needed", text)
-    assert re.search(r"about [\d.]+ s for all of it, with as many workers", text)
+    assert re.search(r"at most about [\d.]+ s for all of it, with as many workers", text)
     assert "The whole corpus, estimated" in text
 
 

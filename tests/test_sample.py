@@ -49,7 +49,7 @@ def test_the_whole_corpus(account: dict[str, Any], capsys: pytest.CaptureFixture
 def test_the_time_for_all(account: dict[str, Any]) -> None:
     line = time_line(account, 3.0)
     assert line == (
-        "tokenizing took 3.0 s for 1.50% of 2.00 GB in storage: about 3 min for all of it, with as many workers"
+        "tokenizing took 3.0 s for 1.50% of 2.00 GB in storage: at most about 3 min for all of it, with as many workers"
     )
     assert is_sample(account)
     account["web"]["sample"] = None

@@ -7,6 +7,7 @@ with exit code 2 and one message that lists every problem, before any process gr
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -16,12 +17,17 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from anchorcontext.config.compose import compose
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.errors import ConfigError, RunError
 from data_prep.errors import DataError
 
+EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 QUIET_SECONDS = 10
 """How long a rank that is not its node's first keeps an error to itself."""
+
+_FILE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_FILE_ERRORS |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+"""What a disk or its rights answer, wherever a command writes: no bug of ours."""
 
 _overrides: list[str] = []
 
@@ -31,7 +37,7 @@ def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None
 
     `main()` reads `sys.argv`: overrides, Hydra's flags (`--help`, `--cfg job --resolve`,
     `--config-dir`) and the `--local_rank` of the deepspeed launcher. On a config or data error it
-    prints one message a node and exits with code 2.
+    prints one message a node and exits with code 2; on what ends a run under way, with code 1.
     """
 
     def main() -> None:
@@ -42,7 +48,13 @@ def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None
             _overrides[:] = composed.overrides
             run(composed.config)
         except (ConfigError, DataError) as error:
-            _exit(command, error)
+            _exit(command, error, EXIT_BAD_INPUT)
+        except RunError as error:
+            _exit(command, error, EXIT_FAILED)
+        except OSError as error:
+            if error.errno not in _FILE_ERRORS:
+                raise
+            _exit(command, RunError(_about_file(error)), EXIT_FAILED)
 
     return main
 
@@ -77,15 +89,20 @@ def take_local_rank(arguments: Sequence[str]) -> list[str]:
     return remaining
 
 
-def _exit(command: str, error: Exception) -> None:
-    """Say what is wrong, once a node, and exit with code 2.
+def _about_file(error: OSError) -> str:
+    file = "a file" if error.filename is None else error.filename
+    return f"{file} cannot be read or written ({error.strerror}): make room, or choose a place that may be written"
+
+
+def _exit(command: str, error: Exception, code: int) -> None:
+    """Say what is wrong, once a node, and exit.
 
     Launchers end all ranks as soon as one has ended. So the first rank of a node speaks at once, and
     the others, which as a rule have found the same, wait to be ended and speak only if they are not.
     """
-    local_rank, rank = (int(os.environ.get(name, "0")) for name in ("LOCAL_RANK", "RANK"))
-    if local_rank != 0:
+    local_rank, rank = (os.environ.get(name, "0") for name in ("LOCAL_RANK", "RANK"))
+    if local_rank != "0":
         time.sleep(QUIET_SECONDS)
-    where = f" (rank {rank})" if rank else ""
+    where = f" (rank {rank})" if rank != "0" else ""
     print(f"anchorcontext {command}{where}: {error}", file=sys.stderr, flush=True)
-    raise SystemExit(EXIT_BAD_INPUT) from None
+    raise SystemExit(code) from None

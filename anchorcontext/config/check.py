@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import RANGES, field_problems
-from anchorcontext.config.files import index_problems, missing_path, model_problems
+from anchorcontext.config.files import index_problems, model_problems, tokenizer_problems, weights_problems
 from anchorcontext.config.pack_check import pack_problems
 from anchorcontext.config.schema import (
     BalanceConfig,
@@ -65,8 +65,10 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
 
 def _train_problems(config: TrainConfig, world_size: int, has_gpu: Callable[[], bool]) -> Iterator[Problem]:
     yield from model_problems("model.path", config.model.path)
-    if config.model.tokenizer != config.model.path:
-        yield from missing_path("model.tokenizer", config.model.tokenizer, "give a tokenizer's folder, or a hub name")
+    if config.model.init == "pretrained":
+        yield from weights_problems("model.path", config.model.path)
+    if config.model.tokenizer != config.model.path or Path(config.model.path).expanduser().is_dir():
+        yield from tokenizer_problems("model.tokenizer", config.model.tokenizer)
     yield from index_problems(config.data)
     yield from _rank_problems(config.context_parallel.size, world_size)
     yield from _policy_problems(config.context_parallel)
@@ -157,6 +159,7 @@ def _evaluate_problems(config: EvaluateConfig, world_size: int, has_gpu: Callabl
         yield Problem("models", "{}", "nothing to evaluate: give '+models.NAME=CHECKPOINT'")
     for name, path in config.models.items():
         yield from model_problems(f"models.{name}", path)
+        yield from weights_problems(f"models.{name}", path)
     yield from index_problems(config.data)
     yield from _rank_problems(config.context_parallel.size, world_size)
     yield from _policy_problems(config.context_parallel)

@@ -29,6 +29,7 @@ from anchorcontext.config.check import problems
 from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.fields import GROUPS, leaves
 from anchorcontext.config.schema import SCHEMAS
+from anchorcontext.machine import launched_with
 
 _COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 
@@ -51,8 +52,7 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
     Raises:
         ConfigError: all overrides that do not apply and all problems of the check, at once.
     """
-    if {"-m", "--multirun"} & set(arguments):
-        raise ConfigError.of("--multirun", "given", "a command is one run: start it once for each setting")
+    _refuse_flags(arguments)
     remaining = list(arguments)
     found: list[Problem] = []
     while True:
@@ -74,13 +74,30 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
         composed = Composed(typed(read[0]), read[1])
         found += _unknown_keys(command, read[0])
         refused = {problem.key for problem in found}  # left out above, so missing below, as all of a group's file is
-        for problem in problems(composed.config, world_size=int(os.environ.get("WORLD_SIZE", "1"))):
+        for problem in problems(composed.config, world_size=launched_with("WORLD_SIZE", 1, least=1)):
             is_empty = problem.value in (MISSING, "{}")
             if not (is_empty and refused & {problem.key, problem.key.partition(".")[0]}):
                 found.append(problem)
     if found:
         raise ConfigError(found)
     return composed
+
+
+def _refuse_flags(arguments: Sequence[str]) -> None:
+    """Refuse what Hydra would take and no command here heeds: many runs, other files, Hydra's own settings."""
+    found = []
+    for argument in arguments:
+        name, _, value = argument.lstrip("+~").partition("=")
+        if name in ("-m", "--multirun"):
+            found.append(Problem("--multirun", "given", "a command is one run: start it once for each setting"))
+        elif name in ("-cn", "--config-name", "-cp", "--config-path"):
+            fix = "a command has one config: put yours into a file of a group or an experiment, in --config-dir FOLDER"
+            found.append(Problem(name, value or "given", fix))
+        elif name.startswith(("hydra.", "hydra/")) and name != "hydra.searchpath":
+            fix = "Hydra only composes the config here: leave it out; run.folder and output name folders"
+            found.append(Problem(name, value, fix))
+    if found:
+        raise ConfigError(found)
 
 
 def config_folder() -> Path:
@@ -175,12 +192,22 @@ def _culprit(arguments: Sequence[str], error: Exception) -> str | None:
     if isinstance(error, OverrideParseException):
         return error.override if error.override in arguments else None
     message = str(error)
-    for argument in arguments:
-        name = argument.lstrip("+~").partition("=")
-        quoted = (f"'{name[0]}'", f"'{name[0]}/{name[2]}'", f"'{argument}'", f"override {argument}")
-        if name[1] and any(text in message for text in quoted):
-            return argument
+    if message.startswith("Config group override must be"):
+        return next((argument for argument in arguments if _names_no_file(argument)), None)
+    for is_exact in (True, False):  # where a key is given twice, Hydra may mean either
+        for argument in arguments:
+            key, _, value = argument.lstrip("+").partition("=")
+            exact = (f"'{key}/{value}'", f"'{argument}'")
+            applied = re.search(rf"override {re.escape(argument)}$", message, re.MULTILINE)
+            if key and (any(text in message for text in exact) or applied if is_exact else f"'{key}'" in message):
+                return argument
     return None
+
+
+def _names_no_file(override: str) -> bool:
+    """Whether an override gives a group, or no key at all, something that is no name."""
+    key, _, value = override.lstrip("+").partition("=")
+    return key in ("", *GROUPS) and not isinstance(yaml.safe_load(value), str | list)
 
 
 def _override_problem(command: str, override: str, error: Exception) -> Problem:
@@ -195,6 +222,10 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
         fix = f"a dictionary's entries are added with +: '+{key}={value}'"
     elif unknown:
         fix = f"no such key{_did_you_mean(command, key)}"
+    elif str(error).startswith("Config group override must be"):
+        fix = "a group takes the name of a file: GROUP=NAME; leave it out for none"
+    elif override.startswith("~"):
+        fix = "nothing can be taken out of a config: set another value"
     elif key in GROUPS and key not in (groups := groups_of(command)):
         fix = f"{command} takes no {key}; its groups are {', '.join(groups)}" if groups else f"{command} has no groups"
     elif isinstance(error, MissingConfigException):

@@ -1,4 +1,4 @@
-"""One error for everything a user can get wrong in a config."""
+"""What a user can put right: everything wrong with a config in one error, and what ended a run."""
 
 from __future__ import annotations
 
@@ -35,3 +35,7 @@ class ConfigError(ValueError):
     def of(cls, key: str, value: object, fix: str) -> ConfigError:
         """The error of one problem."""
         return cls([Problem(key, value, fix)])
+
+
+class RunError(RuntimeError):
+    """What ends a run that has begun and is no bug: the message names it, where it happened and the way out."""

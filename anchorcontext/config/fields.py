@@ -86,8 +86,8 @@ class Range:
     def __str__(self) -> str:
         low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
         if self.high == math.inf:
-            return low
-        return f"{low} and {'less than' if self.open_high else 'at most'} {self.high:g}"
+            return f"{low}, and finite" if self.open_low else low
+        return f"{low} and {'less than' if self.open_high else 'at most'} {self.high:,}"
 
 
 RANGES: dict[str, Range] = {
@@ -118,7 +118,7 @@ RANGES: dict[str, Range] = {
     "training.windows_per_step": Range(1),
     "training.micro_batch_windows": Range(1),
     "training.loss_chunk_rows": Range(1),
-    "training.seed": Range(0),
+    "training.seed": Range(0, 2**32 - 1),
     "training.save_every_steps": Range(0),
     "training.keep_checkpoints": Range(1),
     "training.log_every_steps": Range(1),
@@ -152,7 +152,7 @@ def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def field_problems(config: Any) -> Iterator[Problem]:
-    """Fields that are missing, or whose word or number is not one the field takes."""
+    """Fields that are missing or empty, or whose word or number is not one the field takes."""
     defaults = dict(leaves(type(config)()))
     needless = NOT_NEEDED.get(type(config), frozenset())
     for key, value in leaves(config):
@@ -160,6 +160,8 @@ def field_problems(config: Any) -> Iterator[Problem]:
             follows_another = "${" in str(defaults.get(key))  # which is missing itself, and reported
             if key not in needless and not follows_another:
                 yield Problem(key, MISSING, _how_to_give(key))
+        elif value == "" and defaults.get(key, "") != "":
+            yield Problem(key, "''", "is empty: give a value, or leave it out")
         elif key in CHOICES and value not in CHOICES[key]:
             yield Problem(key, value, f"choose one of {', '.join(CHOICES[key])}")
         elif key in LISTS and (unknown := [word for word in value if word not in LISTS[key]]):

@@ -16,6 +16,7 @@ from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
 
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -48,6 +49,23 @@ def model_problems(key: str, path: str, *, config_file: str = "config.json") -> 
         yield Problem(key, path, "not found: give a folder in transformers format, or a hub name (owner/name)")
     elif not (folder / config_file).is_file():
         yield Problem(key, path, f"has no {config_file}: give a folder that transformers' save_pretrained wrote")
+
+
+def tokenizer_problems(key: str, path: str) -> Iterator[Problem]:
+    """A problem where a local tokenizer is missing, or its folder holds nothing that a tokenizer could be read from."""
+    yield from missing_path(key, path, "give a tokenizer's folder, or a hub name (owner/name)")
+    folder = Path(path).expanduser()
+    if path != MISSING and folder.is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
+        yield Problem(key, path, "has no tokenizer.json: give the folder of the model's tokenizer, or a hub name")
+
+
+def weights_problems(key: str, path: str) -> Iterator[Problem]:
+    """A problem where a local model folder that has a config.json holds no weights."""
+    folder = Path(path).expanduser()
+    if path == MISSING or not (folder / "config.json").is_file():
+        return
+    if not any(any(folder.glob(name)) for name in ("*.safetensors", "*.bin")):
+        yield Problem(key, path, "has no weights (*.safetensors): give the folder of a trained model")
 
 
 def source_problems(key: str, path: str) -> Iterator[Problem]:

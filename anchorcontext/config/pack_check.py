@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import Range
-from anchorcontext.config.files import missing_path, source_problems
+from anchorcontext.config.files import source_problems, tokenizer_problems
 from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
 from data_prep.errors import DataError
 from data_prep.read import option_problems, parse_limit
@@ -32,7 +32,7 @@ def pack_problems(config: PackConfig) -> Iterator[Problem]:
             parse_limit(config.limit)
         except DataError as error:
             yield Problem("limit", config.limit, str(error).partition(": ")[2])
-    yield from missing_path("data.tokenizer", data.tokenizer, "give a tokenizer's folder, or a hub name (owner/name)")
+    yield from tokenizer_problems("data.tokenizer", data.tokenizer)
     yield from _mixture_problems(data)
     for name in sorted(set(data.domain_tags) - set(data.sources)):
         yield Problem(f"data.domain_tags.{name}", data.domain_tags[name], _no_source(data))

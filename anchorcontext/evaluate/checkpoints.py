@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -13,6 +16,7 @@ from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, load_model, read_config
 from anchorcontext.models.checks import check_model
+from anchorcontext.models.planning import check_sharing
 from anchorcontext.train.ranks import Ranks
 from data_prep.errors import DataError
 
@@ -29,7 +33,10 @@ def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
     """
     problems = []
     for name, path in config.models.items():
-        vocab_size = read_config(path).get_text_config().vocab_size
+        with _named(name):
+            model = read_config(path).get_text_config()
+            check_sharing(config.context_parallel, model, windows.window_tokens)
+        vocab_size = model.vocab_size
         if vocab_size < windows.vocab_size:
             fix = f"has {vocab_size:,} tokens, {config.data.index} was packed with {windows.vocab_size:,}"
             problems.append(Problem(f"models.{name}", path, f"{fix}: pack with the model's own tokenizer"))
@@ -42,13 +49,25 @@ def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
         raise ConfigError(problems)
 
 
-def load_checkpoint(config: EvaluateConfig, path: str, ranks: Ranks) -> PreTrainedModel:
-    """The model at `path`, its rotary base its own and rotated in float32, ready to compute losses of windows."""
-    model = load_model(path, rope=RopeConfig(), dtype=DTYPES[config.precision])
-    model.eval()
-    nn.Module.to(model, ranks.device)  # transformers' own `to` hides its signature
-    check_model(model, config.attention.kernel)
+def load_checkpoint(config: EvaluateConfig, name: str, ranks: Ranks) -> PreTrainedModel:
+    """The model of that name, its rotary base its own and rotated in float32, ready to compute losses of windows."""
+    with _named(name):
+        model = load_model(config.models[name], rope=RopeConfig(), dtype=DTYPES[config.precision])
+        model.eval()
+        nn.Module.to(model, ranks.device)  # transformers' own `to` hides its signature
+        check_model(model, config.attention.kernel)
     return model
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Problems of a model under the key that it has in this command's config."""
+    try:
+        yield
+    except ConfigError as error:
+        problems = error.problems
+        renamed = [replace(each, key=f"models.{name}") if each.key == "model.path" else each for each in problems]
+        raise ConfigError(renamed) from error
 
 
 def _has_tokenizer(path: str) -> bool:

@@ -78,7 +78,7 @@ def evaluate(config: EvaluateConfig) -> None:
             task = progress.add_task("evaluate", total=share * len(config.models))
             for name, path in config.models.items():
                 progress.update(task, description=f"evaluate {name}")
-                model = load_checkpoint(config, path, ranks)
+                model = load_checkpoint(config, name, ranks)
                 own = []
                 for losses in window_losses(model, windows, config, ranks):
                     own.append(sum_by_bucket(losses, edges))

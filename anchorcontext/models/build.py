@@ -62,7 +62,7 @@ def read_config(path: str) -> PretrainedConfig:
     """
     try:
         return AutoConfig.from_pretrained(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever a config.json of odd values makes of its readers
         raise _unreadable(path, error) from error
 
 
@@ -107,7 +107,8 @@ def _pretrained(path: str, config: PretrainedConfig, attn: str, dtype: torch.dty
 
 
 def _unreadable(path: str, error: Exception) -> ConfigError:
-    reason = str(error).splitlines()[0]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
     return ConfigError.of(
         "model.path", path, f"give a folder or hub name of a causal language model that can be read ({reason})"
     )

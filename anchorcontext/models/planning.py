@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import ContextParallelConfig
 from anchorcontext.context_parallel import ContextPlan, CostModel, plan_context
 from anchorcontext.layout import WindowLayout
@@ -47,17 +47,45 @@ def cost_model(options: ContextParallelConfig, model: Any = None, bytes_per_elem
     )
 
 
+def check_sharing(options: ContextParallelConfig, model: Any, rows: int) -> None:
+    """Whether ranks can share this model's heads, and windows of that many rows, by the exchange.
+
+    Args:
+        model: a transformers config.
+        rows: of what is planned at once: a micro-batch's windows.
+
+    Raises:
+        ConfigError: all that does not divide.
+    """
+    size, heads, problems = options.size, getattr(model, "num_attention_heads", options.size), []
+    if options.exchange == "ulysses" and heads % size:
+        fits = ", ".join(str(count) for count in range(1, heads + 1) if heads % count == 0)
+        fix = f"ulysses shares the model's {heads} query heads: choose {fits} ranks, or exchange gather"
+        problems.append(Problem("context_parallel.size", size, fix))
+    if options.exchange == "ulysses" and options.head_groups not in (None, 1):
+        fix = "ulysses moves heads, not groups of them: leave it out"
+        problems.append(Problem("context_parallel.head_groups", options.head_groups, fix))
+    if options.exchange == "ring_flash_attn" and rows % size:
+        fix = f"ring_flash_attn needs rows that divide by it, not {rows:,}: choose gather, ring or ulysses"
+        problems.append(Problem("context_parallel.size", size, fix))
+    if problems:
+        raise ConfigError(problems)
+
+
 def plan_window(layout: WindowLayout, options: ContextParallelConfig, costs: CostModel) -> ContextPlan:
     """The plan of a window, or of several behind one another, for the ranks that share it.
 
     Raises:
-        ValueError: as `plan_context`.
+        ConfigError: a window that cannot be shared so, as under a cap of gathered rows.
     """
-    return plan_context(
-        layout,
-        options.size,
-        exchange=options.exchange,
-        policy=options.policy,
-        costs=costs,
-        max_gathered_rows=options.max_gathered_rows,
-    )
+    try:
+        return plan_context(
+            layout,
+            options.size,
+            exchange=options.exchange,
+            policy=options.policy,
+            costs=costs,
+            max_gathered_rows=options.max_gathered_rows,
+        )
+    except ValueError as error:
+        raise ConfigError.of("context_parallel.size", options.size, str(error)) from error

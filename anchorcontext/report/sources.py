@@ -21,6 +21,9 @@ from data_prep.errors import DataError
 
 IMAGE_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
 
+_MEASURED = ("step", "tokens", "loss", "step_seconds", "tokens_per_second", "peak_memory_gib")
+"""What each logged step must hold to be shown."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -34,11 +37,15 @@ def read_run(name: str, folder: str) -> list[dict[str, Any]]:
     """The logged steps of a run, in order."""
     path = _file(f"runs.{name}", folder, "metrics.jsonl", "a run folder of `anchorcontext train`")
     steps = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            steps.append(json.loads(line))
-        except ValueError as error:
-            raise ConfigError.of(f"runs.{name}", folder, f"metrics.jsonl, line {number} is no JSON") from error
+            step = json.loads(line)
+            if absent := [key for key in _MEASURED if not isinstance(step[key], int | float)]:
+                raise TypeError(f"no number in {', '.join(absent)}")
+        except (ValueError, LookupError, TypeError) as error:
+            fix = "is no logged step: a run that was killed mends it when it goes on; else delete the line"
+            raise ConfigError.of(f"runs.{name}", folder, f"metrics.jsonl, line {number} {fix}") from error
+        steps.append(step)
     if not steps:
         raise ConfigError.of(f"runs.{name}", folder, "its metrics.jsonl has no step yet: train first")
     return steps
@@ -49,8 +56,11 @@ def read_evaluation(name: str, folder: str) -> Evaluation:
     key, wanted = f"evaluations.{name}", "an output folder of `anchorcontext evaluate`"
     table, settings = (_file(key, folder, file, wanted) for file in ("by_position.csv", "evaluation.json"))
     try:
-        return Evaluation(json.loads(settings.read_text(encoding="utf-8")), read_positions(table))
-    except ValueError as error:
+        evaluation = Evaluation(json.loads(settings.read_text(encoding="utf-8")), read_positions(table))
+        if absent := {"windows", "split", "window_tokens", "arm"}.difference(evaluation.settings):
+            raise ValueError(f"{settings} lacks {', '.join(sorted(absent))}: evaluate again")
+        return evaluation
+    except (ValueError, TypeError) as error:
         raise ConfigError.of(key, folder, str(error)) from error
 
 

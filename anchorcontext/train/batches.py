@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.console import counted
 from anchorcontext.context_parallel import AttentionContext, ContextPlan, CostModel, take_rows
@@ -167,13 +168,13 @@ def check_shared(batch: StepBatch, ranks: Ranks) -> None:
     """Refuse to train where ranks that share windows have read different ones.
 
     Raises:
-        RuntimeError: on every rank, naming the ranks.
+        RunError: on every rank, naming the ranks.
     """
     digests = ranks.gather(batch.digest)
     for rank, digest in enumerate(digests):
         first = rank - rank % ranks.context_size
         if digest != digests[first]:
-            raise RuntimeError(
+            raise RunError(
                 f"step {batch.step}: ranks {first} and {rank} share windows, but have read different tokens; "
                 "give every node the same data.index and data.store"
             )

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from anchorcontext.config.errors import ConfigError, Problem
+from anchorcontext.config.errors import ConfigError, Problem, RunError
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.order import DataState
 from anchorcontext.machine import uses_gpu
 from anchorcontext.train.ranks import Ranks
 from anchorcontext.train.run_folder import TEMPORARY_PREFIX, fixed_settings, step_folders, step_name
 from data_prep.disk import sync_folder, sync_tree, write_file, write_json
+from data_prep.errors import DataError
 
 FORMAT_VERSION = 3
 _STATE = "state.json"
@@ -65,18 +66,21 @@ class TrainState:
         """
         try:
             content = json.loads((folder / _STATE).read_text())
-        except (OSError, ValueError):
+            found, files = content.pop("format_version", None), content.pop("files").items()
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             fix = f"is no complete checkpoint (no readable {_STATE}); give the path of a step-* folder in checkpoints/"
             raise DamagedError.of("run.resume", folder, fix) from None
-        found = content.pop("format_version", None)
         if found != FORMAT_VERSION:
             fix = f"has checkpoint format {found}, this version reads {FORMAT_VERSION}"
             raise ConfigError.of("run.resume", folder, fix)
-        for name, size in content.pop("files").items():
+        for name, size in files:
             if not (folder / name).is_file() or (folder / name).stat().st_size != size:
                 fix = f"is damaged: {name} is missing or not {size:,} bytes long; go on from another checkpoint"
                 raise DamagedError.of("run.resume", folder, fix)
-        return cls(**{**content, "data": DataState.from_dict(content["data"])})
+        try:
+            return cls(**{**content, "data": DataState.from_dict(content["data"])})
+        except (DataError, LookupError, TypeError) as error:
+            raise DamagedError.of("run.resume", folder, f"is damaged: {_STATE} holds other fields ({error})") from None
 
 
 class Checkpoints:
@@ -142,9 +146,22 @@ class Checkpoints:
         return (committed[-1][1] if committed else None), warnings
 
     def save(self, engine: Any, state: TrainState) -> Path:
-        """Write a checkpoint and commit it. Collective."""
-        name = step_name(state.step)
-        temporary, final = self.folder / (TEMPORARY_PREFIX + name), self.folder / name
+        """Write a checkpoint and commit it. Collective.
+
+        Raises:
+            RunError: it cannot be written, as on a full disk; those before it stay.
+        """
+        final = self.folder / step_name(state.step)
+        try:
+            self._write(engine, final.with_name(TEMPORARY_PREFIX + final.name), final, state)
+        except (OSError, RuntimeError) as error:  # torch's writer raises the latter for a full disk
+            raise RunError(
+                f"the checkpoint {final} cannot be written ({_in_a_line(error)}): is the disk full? With room, "
+                "the same command goes on from the checkpoint before it"
+            ) from error
+        return final
+
+    def _write(self, engine: Any, temporary: Path, final: Path, state: TrainState) -> None:
         engine.save_checkpoint(str(self.folder), tag=temporary.name, save_latest=False)
         torch.save(random_state(), temporary / _random_file(self.ranks.rank))
         self.ranks.barrier()
@@ -152,7 +169,6 @@ class Checkpoints:
             sync_tree(temporary)  # each node makes what its own ranks wrote last
         self.ranks.barrier()
         self.ranks.on_main(lambda: self._commit(temporary, final, state))
-        return final
 
     def _commit(self, temporary: Path, final: Path, state: TrainState) -> None:
         state.write(temporary)
@@ -166,16 +182,16 @@ class Checkpoints:
         """Put weights, optimizer and random state back. Collective.
 
         Raises:
-            RuntimeError: it cannot be read, or DeepSpeed found nothing to load, which it does not say itself.
+            RunError: it cannot be read, or DeepSpeed found nothing to load, which it does not say itself.
         """
+        way_out = "delete that folder, and the same command goes on from the checkpoint before it"
         try:
             loaded, _ = engine.load_checkpoint(str(folder.parent), tag=folder.name)
             random_file = torch.load(folder / _random_file(self.ranks.rank), weights_only=False)
         except Exception as error:  # whatever a damaged file makes of its readers
-            way_out = "delete that folder, and the same command goes on from the checkpoint before it"
-            raise RuntimeError(f"{folder} cannot be loaded ({type(error).__name__}: {error}): {way_out}") from error
+            raise RunError(f"{folder} cannot be loaded ({_in_a_line(error)}): {way_out}") from error
         if loaded is None:
-            raise RuntimeError(f"DeepSpeed loaded nothing from {folder}")
+            raise RunError(f"DeepSpeed loaded nothing from {folder}: {way_out}")
         set_random_state(random_file)
 
 
@@ -220,6 +236,12 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"])
+
+
+def _in_a_line(error: Exception) -> str:
+    """The error's type and the first line of its words; torch adds a trace of its own code below."""
+    words = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
 
 
 def _random_file(rank: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.train.batches import StepBatch, check_shared
 from anchorcontext.train.checkpoint import TrainState
@@ -21,7 +22,7 @@ from anchorcontext.train.schedule import learning_rate
 from anchorcontext.train.setup import Run, start
 
 
-class NotFiniteError(RuntimeError):
+class NotFiniteError(RunError):
     """A loss or a gradient norm that is infinite or not a number."""
 
 

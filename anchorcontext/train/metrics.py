@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import LoggerConfig
 from data_prep.disk import write_file
 
@@ -30,7 +31,8 @@ class MetricsFile:
 
     def __init__(self, path: Path, done_steps: int) -> None:
         if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= done_steps]
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            kept = [line for line in lines if _step_of(line) <= done_steps]
             write_file(path, "".join(f"{line}\n" for line in kept).encode())
         self._file = path.open("a", encoding="utf-8")
 
@@ -46,21 +48,28 @@ class WandbTracker:
     """Metrics in Weights & Biases; a resumed run goes on as the same one, whose id is in the run folder.
 
     Offline unless logged in; WANDB_MODE decides where it is set.
+
+    Raises:
+        RunError: Weights & Biases cannot be reached, or not with these settings; before the first step.
     """
 
     def __init__(self, config: LoggerConfig, run_name: str, folder: Path, settings: dict[str, Any]) -> None:
         import wandb
 
         mode: Any = None if os.environ.get("WANDB_MODE") else "online" if wandb.api.api_key else "offline"
-        self._run = wandb.init(
-            project=config.project,
-            name=run_name,
-            id=_wandb_id(folder),
-            resume="allow",
-            dir=folder,
-            mode=mode,
-            config=settings,
-        )
+        try:
+            self._run = wandb.init(
+                project=config.project,
+                name=run_name,
+                id=_wandb_id(folder),
+                resume="allow",
+                dir=folder,
+                mode=mode,
+                config=settings,
+            )
+        except Exception as error:  # what wandb and its settings raise has no common type
+            way_out = "set WANDB_MODE=offline and send the run later with `wandb sync`, or choose logger=none"
+            raise RunError(f"logger=wandb cannot begin ({type(error).__name__}: {error}): {way_out}") from error
 
     def write(self, metrics: Metrics) -> None:
         self._run.log({name: value for name, value in metrics.items() if name != "step"}, step=int(metrics["step"]))

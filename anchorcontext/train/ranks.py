@@ -17,9 +17,13 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from anchorcontext.machine import usable_cores, uses_gpu
+from anchorcontext.config.errors import ConfigError, RunError
+from anchorcontext.machine import launched_with, usable_cores, uses_gpu
 
 T = TypeVar("T")
+
+_LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a launcher says to each rank."""
 
 _TIMEOUT = timedelta(hours=1)
 """Of a collective. Long, for rank 0 exports a model and has it read back while the others wait."""
@@ -94,12 +98,12 @@ class Ranks:
         """Refuse to go on where ranks hold different values.
 
         Raises:
-            RuntimeError: on every rank, naming the ranks that differ from rank 0.
+            RunError: on every rank, naming the ranks that differ from rank 0.
         """
         values = self.gather(value)
         different = [rank for rank, other in enumerate(values) if other != values[0]]
         if different:
-            raise RuntimeError(f"{what} differs between ranks: rank 0 has {values[0]}, not so ranks {different}")
+            raise RunError(f"{what} differs between ranks: rank 0 has {values[0]}, not so ranks {different}")
 
 
 @contextmanager
@@ -109,12 +113,15 @@ def join_ranks(context_size: int) -> Iterator[Ranks]:
     gloo on CPU, NCCL on CUDA. Threads are OMP_NUM_THREADS, else the node's cores divided among its
     ranks. torchrun sets OMP_NUM_THREADS=1 for more than one rank where nobody has set it, which
     cannot be told from a user's 1: `scripts/` therefore set it before torchrun does.
+
+    Raises:
+        ConfigError: an environment that says only half of what a launcher says.
     """
     local_rank, local_size = _from_launcher()
     device = torch.device("cuda", local_rank) if uses_gpu() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, usable_cores() // local_size))
+    threads = launched_with("OMP_NUM_THREADS", max(1, usable_cores() // local_size), least=1)
     torch.set_num_threads(threads)
     joined_here = not dist.is_initialized()
     if joined_here:
@@ -146,17 +153,22 @@ def _portable(error: Exception) -> Exception:
 
 def _from_launcher() -> tuple[int, int]:
     """Local rank and ranks on this node; DeepSpeed reads the first from the environment too."""
-    local_rank = int(os.environ.setdefault("LOCAL_RANK", "0"))
+    os.environ.setdefault("LOCAL_RANK", "0")
     # torchrun says LOCAL_WORLD_SIZE, the deepspeed launcher LOCAL_SIZE
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or "1")
-    return local_rank, local_size
+    local_size = launched_with("LOCAL_WORLD_SIZE", launched_with("LOCAL_SIZE", 1, least=1), least=1)
+    return launched_with("LOCAL_RANK", 0), local_size
 
 
 def _join(device: torch.device) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
-    if "RANK" in os.environ:
+    absent = [name for name in _LAUNCHED if name not in os.environ]
+    if not absent:
         dist.init_process_group(backend, timeout=_TIMEOUT, device_id=device_id)
+    elif "RANK" in os.environ or launched_with("WORLD_SIZE", 1) > 1:
+        given = ", ".join(name for name in _LAUNCHED if name not in absent)
+        fix = f"unset, though {given} is set: start ranks by torchrun or deepspeed; for one rank, unset all four"
+        raise ConfigError.of("the environment", ", ".join(absent), fix)
     else:
         dist.init_process_group(
             backend, store=dist.HashStore(), rank=0, world_size=1, timeout=_TIMEOUT, device_id=device_id

@@ -97,12 +97,22 @@ class RunFolder:
         if config.run.resume == "never":
             fix = "holds a run already: choose another run.name, or run.resume=auto to go on with it"
             raise ConfigError.of("run.folder", self.path, fix)
+        begun_anew = []
+        if not step_folders(self.checkpoints):
+            begun_anew = [f"{self.path} has logged steps and no checkpoint: the run begins anew, at step 1"]
         if not self.config.exists():
-            return []
-        problems, warnings = compare(flatten(yaml.safe_load(self.config.read_text())), _flat(config))
+            return begun_anew
+        problems, warnings = compare(self._config_before(), _flat(config))
         if problems:
             raise ConfigError(problems)
-        return warnings
+        return begun_anew + warnings
+
+    def _config_before(self) -> dict[str, Any]:
+        try:
+            return flatten(yaml.safe_load(self.config.read_text()))
+        except (yaml.YAMLError, UnicodeDecodeError, AttributeError):
+            fix = "is no config (damaged?): delete this file; checkpoints hold what must stay the same"
+            raise ConfigError.of("run.folder", self.config, fix) from None
 
     def _begin(self, config: TrainConfig, ranks: Ranks) -> None:
         for folder in (self.checkpoints, self.exports):

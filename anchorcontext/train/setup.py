@@ -15,7 +15,7 @@ from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model, read_config
 from anchorcontext.models.checks import check_kernel, check_model
 from anchorcontext.models.loss import CausalLMLoss
-from anchorcontext.models.planning import cost_model
+from anchorcontext.models.planning import check_sharing, cost_model
 from anchorcontext.rope import check_frequencies, frequency_digest
 from anchorcontext.train.batches import Batches
 from anchorcontext.train.checkpoint import Checkpoints, TrainState, check_layout, seed_everything
@@ -52,9 +52,9 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
         transformers_logging.disable_progress_bar()
     seed_everything(config.training.seed, ranks.rank)
     windows = PackedWindows(config.data.index)
-    costs = cost_model(
-        config.context_parallel, read_config(config.model.path), DTYPES[config.training.precision].itemsize
-    )
+    model = read_config(config.model.path).get_text_config()
+    costs = cost_model(config.context_parallel, model, DTYPES[config.training.precision].itemsize)
+    check_sharing(config.context_parallel, model, windows.window_tokens * config.training.micro_batch_windows)
     batches = Batches(windows, config, ranks, costs)
     checkpoints = Checkpoints(folder.checkpoints, ranks, config.training.keep_checkpoints)
     checkpoint, found = checkpoints.choose(config.run.resume)

@@ -42,8 +42,10 @@ def build_index(
         overwrite: replace an index that was packed with other options or stores.
 
     Raises:
-        DataError: an existing index that differs (names the fields), or no document for training.
+        DataError: stores of different tokenizers, an existing index that differs (names the fields), or
+            no document for training.
     """
+    _check_tokenizers(stores)
     with only_writer(folder):
         if (folder / MANIFEST).is_file():
             try:
@@ -182,6 +184,16 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
         },
     }
     write_json(folder / MANIFEST, {"index_hash": index_hash(manifest), **manifest})
+
+
+def _check_tokenizers(stores: Sequence[TokenStore]) -> None:
+    """Refuse stores whose ids mean different texts: a window's reader knows one vocabulary and one anchor."""
+    made_with: dict[str, list[str]] = {}
+    for store in stores:
+        made_with.setdefault(store.tokenizer["hash"], []).append(f"{store.source} ({store.tokenizer['path']})")
+    if len(made_with) > 1:
+        groups = "; ".join(", ".join(names) for names in made_with.values())
+        raise DataError(f"the token stores were made with different tokenizers: {groups}. Make them with one")
 
 
 def _check_names(names: Sequence[str], options: PackOptions) -> None:

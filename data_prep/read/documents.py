@@ -25,8 +25,12 @@ BAD_TOKENS = "tokens are not a list of ids"
 BAD_MASK = "mask does not fit the tokens"
 BAD_BOUNDARIES = "boundaries do not fit the tokens"
 OUTSIDE = "tokens outside of every document"
+TOO_LONG = "longer than a record may be"
 EMPTY = "empty document"
 FILTERED = "left out by where"
+
+MAX_RECORD_BYTES = 1 << 30
+"""A longer line or text is no document: a file without line ends must not fill the memory."""
 
 _FINE = (EMPTY, FILTERED)
 _TOLERATED = 100
@@ -88,19 +92,21 @@ class Row:
 Record = Document | TokenDocument | Skipped
 
 
-def check_bad(source: Source, num_documents: int, skipped: Mapping[str, int]) -> None:
+def check_bad(source: Source, num_documents: int, skipped: Mapping[str, int], share: float = 1.0) -> None:
     """Refuse a source of which too much is bad.
 
     Args:
         num_documents: documents so far.
         skipped: records that were none, by reason.
+        share: of the source that has been read. Of a part, only what is too much for the whole is
+            refused: which part is read first depends on the number of workers.
 
     Raises:
         DataError: more than a hundred bad records, and more than `source.max_bad_fraction` of all.
     """
     bad = {reason: count for reason, count in skipped.items() if reason not in _FINE}
     num_bad, num_records = sum(bad.values()), num_documents + sum(skipped.values())
-    if num_bad > _TOLERATED and num_bad > source.max_bad_fraction * num_records:
+    if num_bad > _TOLERATED and num_bad > source.max_bad_fraction * num_records / share:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad.items())
         raise DataError(
             f"source {source.name}: {num_bad:,} of {num_records:,} records are bad ({reasons}), more than "

@@ -42,8 +42,8 @@ def find_files(source: Source) -> list[InputFile]:
     mosaicml-streaming write beside their data is known, and not read as documents.
 
     Raises:
-        DataError: nothing at the path, nothing that matches, or a file whose format `auto` cannot
-            tell from plain text.
+        DataError: nothing at the path, nothing that matches, a file whose format `auto` cannot tell
+            from plain text, or a name that is not UTF-8.
     """
     if source.format == "dataset":
         shards = dataset.list_shards(source)
@@ -64,12 +64,23 @@ def find_files(source: Source) -> list[InputFile]:
         found = _without_side_files(source, found)
     files = []
     for number, name in enumerate(sorted(found)):
+        _check_name(source, name)
         path, num_bytes, mtime_ns, version = found[name]
         kind = _format(source, path)
         files.append(
             InputFile(number, path, name, kind, num_bytes, mtime_ns, None, version, 1.0, source.storage_options)
         )
     return files
+
+
+def _check_name(source: Source, name: str) -> None:
+    """Refuse bytes that are no UTF-8 in a name: no manifest could hold it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"source {source.name}: the file name {name!r} is not UTF-8: rename the file, or leave it out by `pattern`"
+        ) from None
 
 
 _Found = dict[str, tuple[str, int, int, str]]

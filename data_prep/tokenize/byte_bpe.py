@@ -111,7 +111,7 @@ def _ranks(model: Mapping[str, Any]) -> tuple[dict[bytes, int], np.ndarray]:
     pairs = set()
     previous = b""
     from_text = _bytes_of_letters()
-    for left_text, right_text in _pairs(model["merges"]):
+    for left_text, right_text in merge_pairs(model["merges"]):
         left, right = _to_bytes(left_text, from_text), _to_bytes(right_text, from_text)
         if left is None or right is None:
             continue  # letters that no byte is written as: never in a text
@@ -183,5 +183,6 @@ def _bytes_of_letters() -> dict[str, int]:
     return letters
 
 
-def _pairs(merges: list[Any]) -> list[list[str]]:
+def merge_pairs(merges: list[Any]) -> list[list[str]]:
+    """BPE merges as pairs; older files hold them as one string."""
     return [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]

@@ -29,6 +29,7 @@ Task = tuple[Source, Unit, Path]
 # What every task of a worker process shares; set once by `_start_worker`.
 _tokenizer: DocumentTokenizer
 _progress: Any
+_stop: Any
 
 
 def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_workers: int, on_bytes: OnBytes) -> None:
@@ -36,21 +37,21 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
 
     Raises:
         DataError: the first unit that failed, a source of which too much is bad, or a worker that was
-            killed. Finished shards stay.
+            killed. Finished shards stay, and so do the others up to their last checkpoint.
     """
-    quality = _Quality()
+    quality = _Quality(tasks)
     num_processes = min(num_workers, len(tasks))
     if num_processes <= 1:
         for source, unit, folder in tasks:
-            quality.add(source, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
+            quality.add(source, unit, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
         return
     context = multiprocessing.get_context("spawn")
-    progress = context.Queue()
+    progress, stop = context.Queue(), context.Event()
     threads = max(num_workers // num_processes, 1)
-    with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress)) as pool:
+    with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress, stop)) as pool:
         # Largest first, so that no process is left alone with a large one at the end.
         ordered = sorted(tasks, key=lambda task: -task[1].num_bytes)
-        futures = {pool.submit(_run_task, task): task[0] for task in ordered}
+        futures = {pool.submit(_run_task, task): task for task in ordered}
         try:
             _follow(futures, quality, progress, on_bytes)
         except BrokenProcessPool as error:
@@ -59,24 +60,33 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
                 "finished shards are kept"
             ) from error
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            stop.set()
+            _shut_down(pool, progress, on_bytes)
 
 
 class _Quality:
     """Counts what is bad of each source while its units are finished, so that hours are not spent in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._bytes: Counter[str] = Counter()
+        for source, unit, _ in tasks:
+            self._bytes[source.name] += unit.num_bytes
+        self._read: Counter[str] = Counter()
         self._documents: Counter[str] = Counter()
         self._skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def add(self, source: Source, record: Mapping[str, Any]) -> None:
-        self._documents[source.name] += record["documents"]
-        self._skipped[source.name].update(record["skipped"])
-        check_bad(source, self._documents[source.name], self._skipped[source.name])
+    def add(self, source: Source, unit: Unit, record: Mapping[str, Any]) -> None:
+        name = source.name
+        self._read[name] += unit.num_bytes
+        self._documents[name] += record["documents"]
+        self._skipped[name].update(record["skipped"])
+        if self._read[name]:
+            share = self._read[name] / self._bytes[name]
+            check_bad(source, self._documents[name], self._skipped[name], share)
 
 
 def _follow(
-    futures: Mapping[Future[dict[str, Any]], Source], quality: _Quality, progress: Any, on_bytes: OnBytes
+    futures: Mapping[Future[dict[str, Any]], Task], quality: _Quality, progress: Any, on_bytes: OnBytes
 ) -> None:
     pending = set(futures)
     while pending:
@@ -84,9 +94,18 @@ def _follow(
         for name, count in _drain(progress):
             on_bytes(name, count)
         for future in done:
-            quality.add(futures[future], future.result())
-    for name, count in _drain(progress):
-        on_bytes(name, count)
+            source, unit, _ = futures[future]
+            quality.add(source, unit, future.result())
+
+
+def _shut_down(pool: ProcessPoolExecutor, progress: Any, on_bytes: OnBytes) -> None:
+    """Wait for the workers' end, and take what they still say: a process ends only when its queue is empty."""
+    ending = threading.Thread(target=pool.shutdown, kwargs={"wait": True, "cancel_futures": True})
+    ending.start()
+    while ending.is_alive():
+        ending.join(_POLL_SECONDS)
+        for name, count in _drain(progress):
+            on_bytes(name, count)
 
 
 def _drain(progress: Any) -> Iterator[tuple[str, int]]:
@@ -97,12 +116,12 @@ def _drain(progress: Any) -> Iterator[tuple[str, int]]:
             return
 
 
-def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any) -> None:
-    global _tokenizer, _progress
+def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any, stop: Any) -> None:
+    global _tokenizer, _progress, _stop
     # Read once by the tokenizers library, in this process alone: threads beside processes.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    _tokenizer, _progress = tokenizer, progress
+    _tokenizer, _progress, _stop = tokenizer, progress, stop
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -114,6 +133,16 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+class _StoppedError(Exception):
+    """Another unit failed: a unit may have hours to go, and the user waits for the reason."""
+
+
 def _run_task(task: Task) -> dict[str, Any]:
     source, unit, folder = task
-    return write_shard(source, _tokenizer, unit, folder, lambda count: _progress.put((source.name, count)))
+
+    def on_bytes(count: int) -> None:
+        if _stop.is_set():
+            raise _StoppedError
+        _progress.put((source.name, count))
+
+    return write_shard(source, _tokenizer, unit, folder, on_bytes)

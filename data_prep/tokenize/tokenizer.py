@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from data_prep.disk import digest_json
 from data_prep.errors import DataError
-from data_prep.tokenize.byte_bpe import ByteBpe, NoFastPathError, read_byte_bpe
+from data_prep.tokenize.byte_bpe import ByteBpe, NoFastPathError, merge_pairs, read_byte_bpe
 from data_prep.tokenize.proof import torture_texts, tricky_texts
 from data_prep.tokenize.segments import SEGMENT_CHARACTERS, Cuts, choose_cuts, join
 from data_prep.tokenize.tiktoken_encoder import TiktokenEncoder
@@ -266,7 +266,7 @@ def _canonical(value: Any) -> Any:
     kept = {}
     for key, item in value.items():
         if key == "merges":
-            kept[key] = _pairs(item)
+            kept[key] = merge_pairs(item)
         elif key == "vocab":
             kept[key] = item
         elif not (item is None or item is False or item == ""):
@@ -292,7 +292,7 @@ def _without_controls(parsed: dict[str, Any], controls: dict[str, int]) -> dict[
     if model.get("unk_token") in renamed:
         model["unk_token"] = renamed[model["unk_token"]]
     if "merges" in model:
-        model["merges"] = [merge for merge in _pairs(model["merges"]) if not inside & {*merge, "".join(merge)}]
+        model["merges"] = [merge for merge in merge_pairs(model["merges"]) if not inside & {*merge, "".join(merge)}]
     # A renamed token must not be looked up by its old name; one outside the vocabulary keeps its
     # entry, because ids of later added tokens follow from it.
     added = [
@@ -307,11 +307,6 @@ def _unknown_id(model: dict[str, Any]) -> int | None:
     if isinstance(model["vocab"], dict):
         return model["vocab"].get(model.get("unk_token"))
     return model.get("unk_id")
-
-
-def _pairs(merges: list[Any]) -> list[list[str]]:
-    """BPE merges as pairs; older files hold them as one string."""
-    return [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
 
 
 def _unspellable(text: str, index: int) -> str:

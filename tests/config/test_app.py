@@ -1,18 +1,20 @@
 """The command line around a function: launchers' flags, exit codes, who speaks, and what is imported."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
 
 from anchorcontext import cli
 from anchorcontext.config import app
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.errors import ConfigError, RunError
 from anchorcontext.config.schema import SCHEMAS, ReportConfig
 from data_prep.errors import DataError
 
@@ -92,9 +94,34 @@ def test_errors_end_with_code_2_and_one_message_a_node(
     assert bool(slept) == waits  # while the launcher ends it, as a rule
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RunError("the loss of step 3 is nan"), "the loss of step 3 is nan"),
+        (
+            OSError(errno.ENOSPC, "No space left"),
+            "a file cannot be read or written (No space left)",
+        ),
+        (
+            PermissionError(errno.EACCES, "Denied", "out"),
+            "out cannot be read or written (Denied)",
+        ),
+    ],
+)
+def test_what_ends_a_run_is_one_message_and_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], report: list[str], error: Exception, said: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        start(monkeypatch, report, run=mock.Mock(side_effect=error))
+    assert exit_.value.code == 1
+    assert capsys.readouterr().err.startswith(f"anchorcontext report: {said}")
+
+
 def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, report: list[str]) -> None:
     with pytest.raises(ZeroDivisionError):
         start(monkeypatch, report, run=lambda config: 1 / 0)
+    with pytest.raises(ConnectionError):
+        start(monkeypatch, report, run=mock.Mock(side_effect=ConnectionError))
 
 
 _ALL_HELP = """

@@ -32,7 +32,8 @@ def write_index(folder: Path, **manifest: Any) -> Path:
 
 def write_model(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).write_text("{}")
     return folder
 
 
@@ -79,6 +80,8 @@ def test_a_good_config_has_no_problem(good: TrainConfig) -> None:
         ("optim.lr", float("nan")),
         ("optim.lr", float("inf")),
         ("optim.weight_decay", -0.1),
+        ("training.seed", -1),
+        ("training.seed", 2**32),  # more than numpy's generator takes
         ("optim.betas", [0.9]),
         ("optim.betas", [0.9, 1.0]),
         ("optim.warmup_steps", 10),
@@ -101,6 +104,9 @@ def test_a_good_config_has_no_problem(good: TrainConfig) -> None:
         ("data.index", "./nowhere"),
         ("model.path", "???"),
         ("run.name", "???"),
+        ("run.name", ""),
+        ("run.folder", ""),  # which would be the working directory
+        ("model.tokenizer", ""),
     ],
 )
 def test_one_bad_value_is_named_with_its_key(good: TrainConfig, key: str, value: Any) -> None:
@@ -215,8 +221,18 @@ def test_broken_manifest_is_said_to_be_broken(good: TrainConfig) -> None:
 def test_model_folder_without_config(good: TrainConfig, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     good.model.path = good.model.tokenizer = str(tmp_path / "empty")
+    assert {problem.key: problem.fix.partition(":")[0] for problem in problems(good)} == {
+        "model.path": "has no config.json",
+        "model.tokenizer": "has no tokenizer.json",
+    }
+
+
+def test_model_folder_without_weights(good: TrainConfig) -> None:
+    (Path(good.model.path) / "model.safetensors").unlink()
     (problem,) = problems(good)
-    assert "config.json" in problem.fix
+    assert (problem.key, problem.fix.partition(" (")[0]) == ("model.path", "has no weights")
+    good.model.init = "random"
+    assert keys(good) == []
 
 
 def test_resume_takes_the_path_of_a_checkpoint(good: TrainConfig, tmp_path: Path) -> None:

@@ -65,6 +65,10 @@ MISTAKES = {
     "model.path=a=b": ("model.path", "quote"),
     "model.path": ("model.path", "cannot be read"),
     "rope.base=5e6,6e6": ("rope.base", "Ambiguous"),
+    "~training.seed": ("training.seed", "set another value"),
+    "deepspeed=null": ("deepspeed", "GROUP=NAME"),
+    "logger=5": ("logger", "GROUP=NAME"),
+    "=3": ("", "GROUP=NAME"),
 }
 """Overrides that do not apply, the key each is reported under, and what the report must hold."""
 
@@ -126,8 +130,23 @@ def test_an_interpolation_to_nothing(tmp_path: Path) -> None:
     assert "nowhere" in problems_of("train", "run.name=${nowhere}")["config"]
 
 
+def test_a_key_that_is_given_twice() -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose("train", ["experiment=demo_base", "experiment=nope", "training.steps=1", "training.steps=1x"])
+    refused = [str(problem.value) for problem in caught.value.problems]
+    assert {"nope", "1x"} <= set(refused)
+    assert not {"demo_base", "1"} & set(refused)
+
+
 def test_sweeps_are_refused() -> None:
     assert "--multirun" in problems_of("train", "--multirun", "optim.lr=1e-3,1e-4")
+
+
+@pytest.mark.parametrize(
+    "given", ["--config-name=evaluate", "-cn", "--config-path=x", "hydra.run.dir=x", "hydra/launcher=basic"]
+)
+def test_what_no_command_would_heed_is_refused(given: str) -> None:
+    assert list(problems_of("train", given)) == [given.partition("=")[0]]
 
 
 @pytest.mark.parametrize("command", SCHEMAS)

@@ -191,6 +191,10 @@ def test_checkpoints_that_do_not_fit_are_named_before_any_is_evaluated(folder: P
     assert "is not the one the index was packed with" in problems["models.other"]
     assert not (folder / "refused").exists()
 
+    tiny_model(vocab_size=300).config.save_pretrained(tmp_path / "bare")  # no weights
+    with pytest.raises(ConfigError, match=r"models\.bare=.*can be read"):
+        evaluate(config_for(folder, "refused", models={"bare": str(tmp_path / "bare")}))
+
 
 def test_a_checkpoint_without_a_tokenizer_is_believed(folder: Path, tmp_path: Path) -> None:
     tiny_model(vocab_size=300).save_pretrained(tmp_path / "bare")

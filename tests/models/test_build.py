@@ -63,9 +63,15 @@ def test_no_model_there(tmp_path: Path) -> None:
     tiny_config().save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"model\.path="):
         load_model(str(tmp_path))  # a config without weights
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"model\.path="):
-        read_config(str(tmp_path))
+    for content in (
+        "{}",
+        "[]",
+        '{"model_type": "llama", "hidden_size": "x"}',
+        '{"model_type": 3}',
+    ):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"model\.path="):
+            read_config(str(tmp_path))
 
 
 def test_another_attention_cannot_take_float32_queries_beside_bf16_values(folder: Path) -> None:

@@ -6,7 +6,7 @@ from transformers import LlamaConfig
 from anchorcontext import CostModel, WindowLayout
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ContextParallelConfig, CostsConfig
-from anchorcontext.models.planning import cost_model, plan_window
+from anchorcontext.models.planning import check_sharing, cost_model, plan_window
 
 MODEL = LlamaConfig(hidden_size=96, num_attention_heads=6, num_key_value_heads=3)
 
@@ -25,9 +25,32 @@ def test_head_groups_divide_the_key_heads() -> None:
         cost_model(ContextParallelConfig(head_groups=2), MODEL)
 
 
+@pytest.mark.parametrize(
+    ("exchange", "size", "head_groups", "refused"),
+    [
+        ("ulysses", 3, None, []),
+        ("ulysses", 4, 3, ["context_parallel.size", "context_parallel.head_groups"]),
+        ("ring_flash_attn", 5, None, []),
+        ("ring_flash_attn", 3, None, ["context_parallel.size"]),
+        ("gather", 4, 3, []),
+        ("ring", 7, None, []),
+    ],
+)
+def test_what_an_exchange_cannot_share_is_named_before_a_step(
+    exchange: str, size: int, head_groups: int | None, refused: list[str]
+) -> None:
+    options = ContextParallelConfig(size=size, exchange=exchange, head_groups=head_groups)
+    found: list[str] = []
+    try:
+        check_sharing(options, MODEL, rows=100)
+    except ConfigError as error:
+        found = [problem.key for problem in error.problems]
+    assert found == refused
+
+
 def test_a_plan_is_as_the_config_says() -> None:
     options = ContextParallelConfig(size=3, exchange="ring", policy="zigzag")
     plan = plan_window(WindowLayout([40, 7]), options, CostModel())
     assert (plan.ranks, plan.exchange, plan.policy) == (3, "ring", "zigzag")
-    with pytest.raises(ValueError, match="max_gathered_rows=1"):
+    with pytest.raises(ConfigError, match="max_gathered_rows=1"):
         plan_window(WindowLayout([40]), ContextParallelConfig(size=2, max_gathered_rows=1), CostModel())

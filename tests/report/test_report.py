@@ -86,11 +86,14 @@ def test_missing_input_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "bad" / "metrics.jsonl").write_text('{"step": 1')
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "metrics.jsonl").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.jsonl").write_bytes(b'{"step": 1}\n\xff\xfe')
     text = tmp_path / "notes.txt"
     text.write_text("")
     cases = [
         ({"runs": {"x": str(empty)}}, r"runs\.x=.*has no metrics\.jsonl: give a run folder"),
-        ({"runs": {"x": str(tmp_path / "bad")}}, r"runs\.x=.*metrics\.jsonl, line 1 is no JSON"),
+        ({"runs": {"x": str(tmp_path / "bad")}}, r"runs\.x=.*metrics\.jsonl, line 1 is no logged step"),
+        ({"runs": {"x": str(tmp_path / "other")}}, r"runs\.x=.*metrics\.jsonl, line 1 is no logged step"),
         ({"runs": {"x": str(tmp_path / "none")}}, r"runs\.x=.*has no step yet"),
         ({"evaluations": {"x": str(empty)}}, r"evaluations\.x=.*has no by_position\.csv: give an output folder"),
         ({"indexes": {"x": str(empty)}}, r"indexes\.x=.*not packed"),
@@ -100,6 +103,14 @@ def test_missing_input_is_named_and_nothing_is_written(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             build_report(ReportConfig(**inputs, output=str(tmp_path / "report")))  # type: ignore[arg-type]
     assert not (tmp_path / "report").exists()
+
+
+def test_settings_of_another_kind_are_refused(tmp_path: Path) -> None:
+    folder = write_evaluation(tmp_path / "evaluation")
+    for content in ("{}", "[1]", "3"):
+        (folder / "evaluation.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"evaluations\.x="):
+            build_report(ReportConfig(evaluations={"x": str(folder)}, output=str(tmp_path / "report")))
 
 
 def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:

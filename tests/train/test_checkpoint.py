@@ -7,15 +7,17 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.config.errors import ConfigError, RunError
 from anchorcontext.data.order import DataState
 from anchorcontext.train.checkpoint import (
     Checkpoints,
+    DamagedError,
     TrainState,
     check_layout,
     random_state,
@@ -57,12 +59,30 @@ def test_state_is_read_as_written(tmp_path: Path) -> None:
     assert (after.step, after.tokens, after.data.epoch) == (3, 12, 1)
 
 
-@pytest.mark.parametrize("content", [None, "{half", json.dumps({"format_version": 99})])
+@pytest.mark.parametrize("content", [None, "{half", "[1]", "{}", json.dumps({"format_version": 99, "files": {}})])
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "state.json").write_text(content)
     with pytest.raises(ConfigError, match=r"no complete checkpoint|format 99"):
         TrainState.read(tmp_path)
+
+
+def test_a_state_of_other_fields_is_damaged(tmp_path: Path) -> None:
+    folder = commit(tmp_path, 2)
+    written = (folder / "state.json").read_text()
+    for field in ('"tokens"', '"windows_consumed"', '"data"'):
+        (folder / "state.json").write_text(written.replace(field, '"other"'))
+        with pytest.raises(DamagedError, match=r"is damaged: state\.json holds other fields"):
+            TrainState.read(folder)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("unexpected pos 7040 vs 6934\n\ntrace")]
+)
+def test_a_full_disk_is_said_and_names_the_checkpoint(tmp_path: Path, error: Exception) -> None:
+    engine = mock.Mock(save_checkpoint=mock.Mock(side_effect=error))
+    with pytest.raises(RunError, match=r"step-000004 cannot be written .*(No space|7040 vs 6934\)).*goes on from"):
+        Here(tmp_path).save(engine, state(4))
 
 
 def test_a_damaged_one_is_refused(tmp_path: Path) -> None:
@@ -102,7 +122,7 @@ def test_auto_passes_over_damaged_ones_and_says_so(tmp_path: Path) -> None:
 
 def test_another_format_is_no_damage(tmp_path: Path) -> None:
     commit(tmp_path, 2)
-    (commit(tmp_path, 4) / "state.json").write_text(json.dumps({"format_version": 99}))
+    (commit(tmp_path, 4) / "state.json").write_text(json.dumps({"format_version": 99, "files": {}}))
     with pytest.raises(ConfigError, match="format 99"):
         Here(tmp_path).choose("auto")
 

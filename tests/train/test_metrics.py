@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
+from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import LoggerConfig
 from anchorcontext.train.metrics import MetricsFile, WandbTracker, peak_memory_gib
 from tests.train.data import TinyData
@@ -26,8 +28,8 @@ def test_goes_on_after_the_checkpoint_and_drops_what_it_does_not_hold(tmp_path: 
         file.write({"step": step})
         assert lines(path)[-1] == step  # flushed
     file.close()
-    with path.open("a") as half_written:
-        half_written.write('{"step": 6, "lo')
+    with path.open("ab") as half_written:  # and garbage, as a power cut leaves it
+        half_written.write(b'{"step": 6, "lo\xff\xfe')
     file = MetricsFile(path, 3)
     file.write({"step": 4})
     file.close()
@@ -40,6 +42,12 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker.write({"step": 1, "loss": 2.0})
     tracker.close()
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_wandb_that_cannot_begin_ends_the_run_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wandb.init", mock.Mock(side_effect=ConnectionError("refused")))
+    with pytest.raises(RunError, match=r"ConnectionError: refused.*WANDB_MODE=offline"):
+        WandbTracker(LoggerConfig(name="wandb"), "run", tmp_path, {})
 
 
 def test_a_moved_run_stays_the_same_in_wandb_and_a_new_one_in_its_place_is_another(

@@ -100,6 +100,18 @@ def test_alone_without_a_launcher(variables: dict[str, str], threads: int | None
     assert done.stdout.splitlines() == [f"0 1 {expected} [3.0] 7", "False"]
 
 
+@pytest.mark.parametrize("given", [{"RANK": "0"}, {"WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "2"}])
+def test_half_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> None:
+    """A rank must not take itself for the only one, nor wait for others that nobody starts."""
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"MASTER_ADDR, MASTER_PORT: unset, though"), join_ranks(1):
+        pass
+
+
 def test_properties_of_a_rank() -> None:
     ranks = alone(rank=5, world_size=8, context_size=2)
     assert (ranks.is_main, ranks.data_rank, ranks.context_rank, ranks.data_size) == (False, 2, 1, 4)

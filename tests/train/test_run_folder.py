@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from anchorcontext.config.errors import ConfigError
@@ -29,8 +30,9 @@ def prepare(folder: Path, changes: dict[str, object]) -> list[str] | str:
 
 
 def take_a_step(folder: Path) -> None:
-    """The trace that a logged step leaves."""
+    """The trace that a logged and saved step leaves."""
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
+    (folder / "checkpoints" / "step-000001").mkdir(parents=True)
 
 
 def test_rank_0_makes_it_and_says_what_it_is(tmp_path: Path) -> None:
@@ -77,6 +79,26 @@ def test_another_run_is_refused_with_all_its_keys(tmp_path: Path) -> None:
         assert "training.seed=7: was 0 when the run began" in message
     for message in run_on(2, prepare, tmp_path, {"run__resume": "never"}):
         assert "holds a run already" in message
+
+
+def test_logged_steps_without_a_checkpoint_begin_anew_and_say_so(tmp_path: Path) -> None:
+    run_on(2, prepare, tmp_path, {})
+    take_a_step(tmp_path)
+    (tmp_path / "checkpoints" / "step-000001").rmdir()
+    (warnings, _) = run_on(2, prepare, tmp_path, {"optim__lr": 5e-4})
+    assert "has logged steps and no checkpoint: the run begins anew" in warnings[0]
+    assert warnings[1] == "optim.lr was 0.001, from here on it is 0.0005"
+
+
+@pytest.mark.parametrize("content", [b": [", b"", b"\xff\xfe"])
+def test_a_damaged_config_is_named_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+    run_on(2, prepare, tmp_path, {})
+    take_a_step(tmp_path)
+    (tmp_path / "config.yaml").write_bytes(content)
+    for message in run_on(2, prepare, tmp_path, {}):
+        assert f"{tmp_path / 'config.yaml'}: is no config (damaged?): delete this file" in message
+    (tmp_path / "config.yaml").unlink()
+    assert run_on(2, prepare, tmp_path, {}) == [[], []]
 
 
 def test_compare_is_pure() -> None:

@@ -18,11 +18,19 @@ _MAX_FIELD_CHARACTERS = 1 << 28
 def read_csv(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
     """Rows by the names in the first line; a row of another length is a bad one.
 
-    Bytes that are no UTF-8 become lone surrogates, so that only the row they are in is bad.
+    Bytes that are no UTF-8 become lone surrogates, so that only the row they are in is bad. A quote
+    that is never closed swallows all that is behind it: each of those lines is a bad record.
     """
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    rows = csv.reader(text, strict=True)
+    is_at_end = False
+
+    def lines() -> Iterator[str]:
+        nonlocal is_at_end
+        yield from text
+        is_at_end = True
+
+    rows = csv.reader(lines(), strict=True)
     header: list[str] | None = None
     line = 1
     while True:
@@ -31,15 +39,25 @@ def read_csv(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
         except csv.Error as error:
             if header is None:
                 raise DataError(f"{file.path}: its first line is no CSV header ({error})") from None
-            yield Skipped(line, BAD_CSV, shorten(str(error)))
+            if is_at_end:
+                detail = f"in a quote that begins in line {line} and is never closed"
+                yield from (Skipped(number, BAD_CSV, detail) for number in range(line, rows.line_num + 1))
+            else:
+                yield Skipped(line, BAD_CSV, shorten(str(error)) + _lines(line, rows.line_num))
             row = []
         if row is None:
             break
         if header is None:
             header = row or None
         elif row and len(row) != len(header):
-            yield Skipped(line, BAD_CSV, f"{len(row)} columns where the header has {len(header)}")
+            found = f"{len(row)} columns where the header has {len(header)}"
+            yield Skipped(line, BAD_CSV, found + _lines(line, rows.line_num))
         elif row:
             yield Row(line, dict(zip(header, row, strict=True)))
         line = rows.line_num + 1
     text.detach()  # the stream is closed by who opened it
+
+
+def _lines(first: int, last: int) -> str:
+    """What is added to a bad row of several lines, among which others may have been swallowed by a stray quote."""
+    return f", lines {first} to {last}" if last > first else ""

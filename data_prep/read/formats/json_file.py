@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from data_prep.errors import DataError
-from data_prep.read.documents import BAD_JSON, Row, Skipped
+from data_prep.read.documents import BAD_JSON, MAX_RECORD_BYTES, Row, Skipped
 from data_prep.read.formats.plain import row_of_json
 from data_prep.read.input_file import InputFile
 
 _BLOCK_BYTES = 1 << 16
-_MAX_ELEMENT_BYTES = 1 << 30
 _NO_SPACE = re.compile(rb"[^ \t\r\n]")
 # A whole string, a bracket, or a quote whose string has not ended yet. Nothing is tried twice, so a
 # string of 100 MB takes no memory of the matcher's.
@@ -115,8 +114,8 @@ class _Text:
     def _more(self) -> bool:
         """Read on; twice as much each time, so that a long value is looked through a few times only."""
         kept = self._data[self._at :]
-        if len(kept) > _MAX_ELEMENT_BYTES:
-            raise _UnsoundError(f"a value is longer than {_MAX_ELEMENT_BYTES} bytes")
+        if len(kept) > MAX_RECORD_BYTES:
+            raise _UnsoundError(f"a value is longer than {MAX_RECORD_BYTES} bytes")
         block = self._stream.read(max(_BLOCK_BYTES, len(kept)))
         self._data, self._at = kept + block, 0
         return bool(block)

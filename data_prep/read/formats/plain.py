@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO
 
 import orjson
@@ -12,7 +13,9 @@ import orjson
 from data_prep.read.documents import (
     BAD_JSON,
     BAD_UTF8,
+    MAX_RECORD_BYTES,
     NOT_AN_OBJECT,
+    TOO_LONG,
     Document,
     Row,
     Skipped,
@@ -21,10 +24,18 @@ from data_prep.read.documents import (
 )
 from data_prep.read.input_file import InputFile
 
+_BLOCK_BYTES = 1 << 20
+
 
 def read_jsonl(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
-    """A record a line; blank lines are no records."""
-    for number, line in enumerate(stream, start=1):
+    """A record a line; blank lines are no records, and one of more than `MAX_RECORD_BYTES` is a bad one."""
+    longest = MAX_RECORD_BYTES
+    for number, line in enumerate(iter(partial(stream.readline, longest + 1), b""), start=1):
+        if len(line) > longest:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(_BLOCK_BYTES)
+            yield Skipped(number, TOO_LONG, f"more than {longest} bytes")
+            continue
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
@@ -32,8 +43,12 @@ def read_jsonl(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
 
 
 def read_text(stream: BinaryIO, file: InputFile) -> Iterator[Document | Skipped]:
-    """The whole file is one document; line ends stay as they are."""
-    yield document_of_bytes(stream.read().removeprefix(codecs.BOM_UTF8), 0)
+    """The whole file is one document, of at most `MAX_RECORD_BYTES`; line ends stay as they are."""
+    text = stream.read(MAX_RECORD_BYTES + 1)
+    if len(text) > MAX_RECORD_BYTES:
+        yield Skipped(0, TOO_LONG, f"more than {MAX_RECORD_BYTES} bytes")
+    else:
+        yield document_of_bytes(text.removeprefix(codecs.BOM_UTF8), 0)
 
 
 def row_of_json(data: bytes, number: int) -> Row | Skipped:

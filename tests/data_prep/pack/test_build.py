@@ -16,8 +16,10 @@ from data_prep.errors import DataError
 from data_prep.pack import SPLITS, BuiltIndex, PackIndex, PackOptions, build_index, piece_rows
 from data_prep.pack.build import pack_split
 from data_prep.pack.pieces import Documents
+from data_prep.read import Source
 from data_prep.store import TokenStore
-from tests.data_prep.corpus import folder_bytes, make_index, make_store
+from data_prep.tokenize import build_stores, load_tokenizer
+from tests.data_prep.corpus import byte_tokenizer, folder_bytes, make_index, make_store, write_jsonl
 
 _WINDOW = 64
 
@@ -270,6 +272,14 @@ def test_what_no_source_has_is_refused(tmp_path: Path, stores: list[TokenStore])
         _pack(stores, tmp_path, mixture={"first": 1, "second": 1}, total_tokens=10**9)
     with pytest.raises(DataError, match=r"exhausted=repeat needs total_tokens"):
         _pack(stores, tmp_path, exhausted="repeat")
+
+
+def test_stores_of_different_tokenizers_are_refused(tmp_path: Path, stores: list[TokenStore]) -> None:
+    write_jsonl(tmp_path / "third.jsonl", [{"text": "x"}])
+    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "other", bos=None)))
+    (third,) = build_stores([Source("third", str(tmp_path / "third.jsonl"))], tokenizer, tmp_path / "others")
+    with pytest.raises(DataError, match=r"different tokenizers: first \(.*\), second \(.*\); third \(.*other\)"):
+        _pack([*stores, third.store], tmp_path)
 
 
 def test_an_index_that_knew_no_such_options_is_still_the_same(tmp_path: Path, stores: list[TokenStore]) -> None:

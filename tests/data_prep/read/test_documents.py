@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from data_prep.errors import DataError
 from data_prep.read import Document, InputFile, Record, Skipped, Source, check_has_documents, find_files
+from data_prep.read.formats import plain
 from data_prep.read.records import FROM_THE_FRONT, _one_by_one
 from tests.data_prep.corpus import write_jsonl
 
@@ -60,6 +61,19 @@ def test_line_separators_inside_a_text_do_not_split_it() -> None:
     text = "a\u2028b\x85c\rd\x0be"
     line = json.dumps({"text": text}, ensure_ascii=False).encode()
     assert [record.text for record in _read(line + b"\n") if isinstance(record, Document)] == [text]
+
+
+def test_a_record_that_would_fill_the_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "MAX_RECORD_BYTES", 21)
+    fits = b'{"text": "12345678"}'
+    assert len(fits) == 20  # and its line's end
+    long = b'{"text": "' + b"x" * 3_000_000 + b'"}'
+    records = _read(fits + b"\n" + long + b'\n{"text": "b"}\n' + long)
+    assert [record.line for record in records] == [1, 2, 3, 4]
+    assert [record.text for record in records if isinstance(record, Document)] == ["12345678", "b"]
+    assert {record.reason for record in records if isinstance(record, Skipped)} == {"longer than a record may be"}
+    assert isinstance(_read(b"x" * 21, "text")[0], Document)
+    assert isinstance(_read(b"x" * 22, "text")[0], Skipped)
 
 
 def test_byte_order_mark() -> None:

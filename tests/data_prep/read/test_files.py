@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_hidden_names_are_left_out_but_read_when_named(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["a.txt"]
     assert _names(f"{tmp_path}/*") == ["a.txt"]
     assert _names(tmp_path / ".hidden.txt") == [".hidden.txt"]
+
+
+def test_a_name_that_is_not_utf8_is_said(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.txt")
+    try:
+        (tmp_path / os.fsdecode(b"caf\xe9.md")).write_text("x")
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    with pytest.raises(DataError, match=r"the file name 'caf.*md' is not UTF-8: rename the file"):
+        _names(tmp_path)
+    assert _names(tmp_path, pattern="*.txt") == ["a.txt"]
 
 
 def test_globs_and_the_folders_they_match(tmp_path: Path) -> None:

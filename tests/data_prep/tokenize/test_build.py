@@ -301,10 +301,10 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 def _prepare_files(folder: Path) -> None:
     byte_tokenizer(folder / "tokenizer")
-    for number in range(40):
+    for number in range(12):  # a record is a checkpoint, and a checkpoint waits for the disk several times
         text = "".join(random.Random(number).choices("abcdef \n", k=2000))
-        write_jsonl(folder / "files" / f"{number:02d}.jsonl", [{"text": text}] * 20)
-    lines = [{"text": f"{number} {text}"} for number in range(80)]
+        write_jsonl(folder / "files" / f"{number:02d}.jsonl", [{"text": text}] * 12)
+    lines = [{"text": f"{number} {text}"} for number in range(40)]
     write_jsonl(folder / "files" / "one.jsonl.gz", [*lines, b"{bad"])  # cannot be cut: resumed inside
 
 
@@ -473,6 +473,35 @@ def test_a_worker_that_is_killed_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(pool, "_run_task", _die)
     with pytest.raises(DataError, match="a tokenizing process was killed"):
         _build(tmp_path, source, num_workers=2)
+
+
+_FAIL_BESIDE_MANY_FILES = """
+import sys
+from pathlib import Path
+from data_prep.read import Source
+from data_prep.tokenize import build_stores, load_tokenizer
+folder = Path(sys.argv[1])
+if __name__ == "__main__":
+    sources = [Source(name, str(folder / name)) for name in ("broken", "many")]
+    build_stores(sources, load_tokenizer(str(folder / "tokenizer")), folder / "store", num_workers=2)
+"""
+
+
+def test_a_failure_is_said_at_once_whatever_others_are_at(tmp_path: Path) -> None:
+    """The other process has more to tell of its progress than a pipe holds, and a pipe that is full never ends."""
+    byte_tokenizer(tmp_path / "tokenizer")
+    write_jsonl(tmp_path / "broken" / "a.jsonl", [{"text": "fine"}])
+    (tmp_path / "broken" / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 1000)[:-20])
+    (tmp_path / "many").mkdir()
+    for number in range(6000):
+        (tmp_path / "many" / f"{number}.txt").write_text("x")
+    program = tmp_path / "program.py"
+    program.write_text(_FAIL_BESIDE_MANY_FILES)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, str(program), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert "b.jsonl.gz is truncated" in done.stderr
+    assert not (tmp_path / "store" / "many" / "parts" / "00000.json").exists()
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

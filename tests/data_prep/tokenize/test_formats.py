@@ -142,9 +142,22 @@ def test_too_much_bad_ends_the_run_before_all_is_read(
         DataError, match=r"source s: \d+ of \d+ records are bad \(\d+ bad JSON\).*max_bad_fraction=0\.05"
     ):
         _build(tmp_path, tmp_path / "f", num_workers)
-    assert len(written) == (1 if num_workers == 1 else 0)
+    assert len(written) == (3 if num_workers == 1 else 0)  # of some 40
     store = _build(tmp_path, tmp_path / "f", num_workers, max_bad_fraction=0.8)
     assert store.manifest["counts"]["skipped"] == {"bad JSON": 450}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_bad_file_among_many_good_ones_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
+) -> None:
+    write_jsonl(tmp_path / "f" / "0.jsonl", [*[b"{bad"] * 150, {"text": "x"}])
+    for number in range(1, 5):
+        write_jsonl(tmp_path / "f" / f"{number}.jsonl", [{"text": f"{number} {line}"} for line in range(1000)])
+    monkeypatch.setattr(shards, "_MIN_UNIT_BYTES", 1000)
+    store = _build(tmp_path, tmp_path / "f", num_workers)
+    assert store.num_documents == 4001
+    assert store.manifest["counts"]["skipped"] == {"bad JSON": 150}
 
 
 def test_a_hundred_bad_records_stop_nothing(tmp_path: Path) -> None:

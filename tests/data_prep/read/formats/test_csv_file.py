@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import DataError
-from data_prep.read.documents import Row
+from data_prep.read.documents import Row, Skipped
 from data_prep.read.formats.csv_file import read_csv
 from data_prep.read.input_file import InputFile
 from tests.data_prep.read.reading import read, skipped, texts
@@ -39,10 +39,21 @@ def test_lines_are_those_where_rows_begin(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_skipped_and_the_next_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b'id,text\n1,a,b\n2\n3,"x"y\n4,caf\xe9\n5,fine\n6,"never closed\n7,lost\n')
+    (tmp_path / "a.csv").write_bytes(b'id,text\n1,a,b\n2\n3,"x"y\n4,caf\xe9\n5,fine\n6,"x\ny",z\n')
     records = read(tmp_path)
     assert texts(records) == ["fine"]
     assert skipped(records) == [(2, "bad CSV"), (3, "bad CSV"), (4, "bad CSV"), (5, "bad UTF-8"), (7, "bad CSV")]
+    assert isinstance(records[-1], Skipped)
+    assert records[-1].detail == "3 columns where the header has 2, lines 7 to 8"
+
+
+def test_every_line_behind_a_quote_that_is_never_closed_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'id,text\n1,fine\n2,"never closed\n3,lost\n4,lost too\n')
+    records = read(tmp_path)
+    assert texts(records) == ["fine"]
+    assert skipped(records) == [(3, "bad CSV"), (4, "bad CSV"), (5, "bad CSV")]
+    assert isinstance(records[-1], Skipped)
+    assert records[-1].detail == "in a quote that begins in line 3 and is never closed"
 
 
 def test_another_text_field_and_where(tmp_path: Path) -> None:

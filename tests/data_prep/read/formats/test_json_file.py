@@ -19,6 +19,7 @@ from tests.data_prep.read.reading import dumps, read, skipped, texts
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
 )
 _RECORDS = st.lists(st.dictionaries(st.text(), _VALUES))
 
@@ -80,7 +81,7 @@ def test_an_empty_array_and_an_empty_file_hold_nothing(tmp_path: Path) -> None:
 
 
 def test_a_value_that_never_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_file, "_MAX_ELEMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(json_file, "MAX_RECORD_BYTES", 1 << 20)
     (tmp_path / "a.json").write_bytes(b'[{"text": "' + b"x" * (4 << 20))
     with pytest.raises(DataError, match="a value is longer than 1048576 bytes in record 1"):
         read(tmp_path)
