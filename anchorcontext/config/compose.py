@@ -60,10 +60,10 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
             read = read_config(command, remaining)
             break
         except _COMPOSE_ERRORS as error:
+            if folder := re.search(r"Additional config directory '(.*)' not found", str(error)):
+                raise ConfigError([*found, Problem("--config-dir", folder[1], "no such folder")]) from error
             culprit = _culprit(remaining, error)
             if culprit is None:
-                if folder := re.search(r"Additional config directory '(.*)' not found", str(error)):
-                    raise ConfigError([*found, Problem("--config-dir", folder[1], "no such folder")]) from error
                 raise ConfigError([*found, Problem("config", command, _explain(error))]) from error
             found.append(_override_problem(command, culprit, error))
             if {"--cfg", "-c"} & set(remaining):
