@@ -290,7 +290,7 @@ def test_from_the_command_line(
 def test_names_and_paths_are_shown_as_they_are(
     config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("[red]x", ":smile:", "$_{no formula$", "a=b,ü")
+    names = ("[red]x", ":smile:", "$_{no formula$", "a=b,\u00fc")
     config.data.sources = dict.fromkeys(names, config.data.sources["code"])
     config.data.store = str(tmp_path / "a[" / "b]" / "store")
     config.data.mixture = dict.fromkeys(config.data.sources, 1.0)
