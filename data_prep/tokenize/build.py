@@ -9,15 +9,23 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from data_prep.disk import only_writer, read_json, remove_partial, write_json
+from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
 from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
-from data_prep.tokenize.finish import PLAN, finish_store, sweep
-from data_prep.tokenize.pool import OnBytes, Task, write_shards
+from data_prep.tokenize.finish import finish_store, sweep
+from data_prep.tokenize.pool import OnBytes, write_shards
 from data_prep.tokenize.reuse import differences
 from data_prep.tokenize.shard_writer import PARTS
-from data_prep.tokenize.shards import Unit, finished_record, plan_units, wait_for_workers
+from data_prep.tokenize.shards import (
+    PLAN,
+    Task,
+    Unit,
+    finished_record,
+    plan_digest,
+    plan_units,
+    wait_for_workers,
+)
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 # Of how much text the fast path's proof is worth its seconds.
@@ -57,12 +65,14 @@ class StorePlan:
 
     Attributes:
         kept: shards of each job that are finished already.
+        digests: of each job's plan, as it lies in its folder.
         tasks: the units that are left, to be done in any order by any process.
     """
 
     tokenizer: DocumentTokenizer
     jobs: list[_Job]
     kept: list[int]
+    digests: list[str]
     tasks: list[Task]
 
 
@@ -117,14 +127,15 @@ def plan_stores(
     """
     jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
     kept = [_begin(job, tokenizer) for job in jobs]
+    digests = [plan_digest(job.folder) for job in jobs]
     tasks: list[Task] = []
-    for job in jobs:
+    for job, digest in zip(jobs, digests, strict=True):
         left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
         on_total(job.source.name, sum(unit.num_bytes for unit in left))
-        tasks += [(job.source, unit, job.folder) for unit in left]
-    if sum(unit.num_bytes for _, unit, _ in tasks) >= _FAST_PATH_BYTES:
+        tasks += [Task(job.source, unit, job.folder, digest) for unit in left]
+    if sum(task.unit.num_bytes for task in tasks) >= _FAST_PATH_BYTES:
         on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
-    return StorePlan(tokenizer, jobs, kept, tasks)
+    return StorePlan(tokenizer, jobs, kept, digests, tasks)
 
 
 def finish_stores(plan: StorePlan) -> list[BuiltStore]:
@@ -201,11 +212,30 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     wait_for_workers(folder)
     interrupted = (folder / PLAN).is_file() and not (folder / MANIFEST).is_file()
     if not interrupted or read_json(folder / PLAN) != plan:
+        _end_plan(folder)
         _clear(folder)
         (folder / PARTS).mkdir()
         write_json(folder / PLAN, plan)
     remove_partial(folder)
     return sum(finished_record(folder, unit) is not None for unit in job.units)
+
+
+def _end_plan(folder: Path) -> None:
+    """Take the plan of other runs away, so that their processes begin no shard, and wait for those begun since.
+
+    Raises:
+        DataError: one does not end: that run keeps its plan.
+    """
+    path = folder / PLAN
+    if not path.is_file():
+        return
+    before = path.read_bytes()
+    path.unlink()
+    try:
+        wait_for_workers(folder)
+    except DataError:
+        write_file(path, before)
+        raise
 
 
 def _clear(folder: Path) -> None:
