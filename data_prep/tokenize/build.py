@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
+from data_prep.read import Document, Source, check_apart, check_has_documents, find_files, open_records, sample_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
 from data_prep.tokenize.finish import finish_store, sweep
 from data_prep.tokenize.pool import OnBytes, write_shards
@@ -28,8 +27,9 @@ from data_prep.tokenize.shards import (
 )
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
-# Of how much text the fast path's proof is worth its seconds.
-_FAST_PATH_BYTES = 8 << 20
+FAST_PATH_BYTES = 8 << 20
+"""Of how much input the fast path's proof is worth its seconds."""
+
 _SAMPLED_FILES = 8
 _SAMPLED_CHARACTERS = 1 << 17
 
@@ -83,6 +83,7 @@ def build_stores(
     *,
     num_workers: int = 1,
     overwrite: bool = False,
+    fast_path_bytes: int = FAST_PATH_BYTES,
     on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
     on_bytes: OnBytes = lambda name, num_bytes: None,
     on_path: Callable[[str], None] = lambda said: None,
@@ -94,6 +95,8 @@ def build_stores(
     Args:
         num_workers: processes that tokenize; the bytes written do not depend on it.
         overwrite: make a store anew where it was made from other files, tokenizer or options.
+        fast_path_bytes: from so much input on it is tried whether the tokenizer can take its fast path;
+            below, it stays on the path that it has.
         on_total: told what is left to read of each source, in bytes.
         on_bytes: told of every block read.
         on_path: told which library tokenizes, and why.
@@ -107,7 +110,15 @@ def build_stores(
     with ExitStack() as stack:
         for source in sources:
             stack.enter_context(only_writer(folder / source.name))
-        plan = plan_stores(sources, tokenizer, folder, overwrite=overwrite, on_total=on_total, on_path=on_path)
+        plan = plan_stores(
+            sources,
+            tokenizer,
+            folder,
+            overwrite=overwrite,
+            fast_path_bytes=fast_path_bytes,
+            on_total=on_total,
+            on_path=on_path,
+        )
         write_shards(plan.tasks, tokenizer, num_workers, on_bytes)
         return finish_stores(plan)
 
@@ -118,6 +129,7 @@ def plan_stores(
     folder: Path,
     *,
     overwrite: bool = False,
+    fast_path_bytes: int = FAST_PATH_BYTES,
     on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
     on_path: Callable[[str], None] = lambda said: None,
 ) -> StorePlan:
@@ -133,7 +145,7 @@ def plan_stores(
         left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
         on_total(job.source.name, sum(unit.num_bytes for unit in left))
         tasks += [Task(job.source, unit, job.folder, digest) for unit in left]
-    if sum(task.unit.num_bytes for task in tasks) >= _FAST_PATH_BYTES:
+    if sum(task.unit.num_bytes for task in tasks) >= fast_path_bytes:
         on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
     return StorePlan(tokenizer, jobs, kept, digests, tasks)
 
@@ -154,7 +166,7 @@ def finish_stores(plan: StorePlan) -> list[BuiltStore]:
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
     """Look for everything that can be wrong with a source and its store; changes nothing."""
-    _check_apart(source, folder)
+    check_apart(source, folder, "the token store", (MANIFEST, FILES, SKIPPED, shard_file(0, "tokens")))
     files, sample = sample_files(find_files(source), source)
     units = plan_units(files, source)
     if (folder / MANIFEST).is_file():
@@ -188,13 +200,6 @@ def _sample(job: _Job) -> list[str]:
                 if left <= 0:
                     break
     return texts
-
-
-def _check_apart(source: Source, folder: Path) -> None:
-    """Refuse a source that would read the store's own files as documents."""
-    inside = folder.resolve().is_relative_to(Path(source.path).expanduser().resolve())
-    if inside and fnmatch(shard_file(0, "tokens"), source.pattern):
-        raise DataError(f"source {source.name}: the token store {folder} lies inside {source.path}: put it elsewhere")
 
 
 def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
