@@ -137,6 +137,8 @@ def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
     from anchorcontext.data.statistics import stored_report, write_report  # torch costs seconds
 
     there = stored_report(folder, config.balance)
+    if there is None:
+        (folder / PAGE).unlink(missing_ok=True)  # of an index or figures that were there before
     report = there or write_report(folder, config.balance)
     if config.page and not (there and (folder / PAGE).is_file()):
         from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib

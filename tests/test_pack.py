@@ -150,6 +150,30 @@ def test_the_report_lies_beside_the_index(config: PackConfig, tmp_path: Path) ->
     assert folder_bytes(folder)["report.html"] != before["report.html"]
 
 
+def test_a_page_of_another_index_does_not_stay(
+    config: PackConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the run that replaces the index ends before the page, or makes none."""
+    config.page = True
+    pack.run(config)
+    page = tmp_path / "index" / "report.html"
+    before = page.read_text()
+    config.overwrite, config.data.seed = True, 1
+    with monkeypatch.context() as patch:
+        patch.setattr("anchorcontext.report.packing_page.packing_page", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pack.run(config)
+    pack.run(config)
+    assert page.read_text() != before
+    config.page, config.data.seed = False, 2
+    pack.run(config)
+    assert not page.exists()
+
+
+def _interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_the_order_of_sources_in_the_config_has_no_effect(config: PackConfig, tmp_path: Path) -> None:
     pack.run(config)
     config.data.sources = dict(reversed(config.data.sources.items()))

@@ -58,7 +58,11 @@ def finish_store(
     if not manifest["counts"]["documents"]:
         if sample is not None:
             raise DataError(f"source {source.name}: limit={source.limit} takes none of its documents: raise it")
-        raise DataError(f"source {source.name}: the tokenizer leaves no token of any document")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+        raise DataError(
+            f"source {source.name}: not one document is left; its records: {reasons}. See the first of them in "
+            f"{folder / SKIPPED}"
+        )
     write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
     sweep(folder)
 
