@@ -121,6 +121,19 @@ def test_an_index_of_other_options_is_replaced_only_when_asked(config: PackConfi
     assert PackedWindows(config.data.index).window_tokens == 64
 
 
+@pytest.mark.parametrize("pattern", ["*", "*.json", "*.html"])
+def test_an_index_inside_a_source_is_refused_before_anything_is_made(
+    config: PackConfig, tmp_path: Path, pattern: str
+) -> None:
+    config.data.sources["code"].pattern = pattern
+    config.data.index = str(tmp_path / "code" / "index")
+    with pytest.raises(DataError, match=r"source code: the pack index .*/index lies inside .*code: put it elsewhere"):
+        pack.run(config)
+    assert not (tmp_path / "store").exists()
+    config.data.sources["code"].pattern = "*.py"
+    pack.run(config)
+
+
 def test_the_report_lies_beside_the_index(config: PackConfig, tmp_path: Path) -> None:
     config.page = True
     pack.run(config)

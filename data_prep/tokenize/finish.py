@@ -15,10 +15,8 @@ from data_prep.errors import DataError
 from data_prep.read import Source, check_bad
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, store_hash
 from data_prep.tokenize.shard_writer import PARTS, record_file, skipped_file
-from data_prep.tokenize.shards import Unit
+from data_prep.tokenize.shards import PLAN, Unit
 from data_prep.tokenize.tokenizer import DocumentTokenizer
-
-PLAN = "plan.json"
 
 
 def finish_store(

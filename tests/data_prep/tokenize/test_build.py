@@ -550,6 +550,8 @@ def test_a_store_inside_its_own_source(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}])
     with pytest.raises(DataError, match=r"the token store .* lies inside .*put it elsewhere"):
         _build(tmp_path, Source("s", str(tmp_path)))
+    with pytest.raises(DataError, match="put it elsewhere"):  # its lists of files and of skipped records
+        _build(tmp_path, Source("s", str(tmp_path), pattern="*.jsonl"))
     _build(tmp_path, Source("s", str(tmp_path), pattern="a.*"))
 
 
