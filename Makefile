@@ -26,6 +26,7 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "AnchorContext needs Python 3.11 or newer (found: '$(PYTHON)'). Name one: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing torch, transformers, deepspeed and the rest into $(VENV): some minutes, without further output."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 

@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -32,7 +33,8 @@ def table_console() -> Console:
 
 def plain_table(title: str, columns: Sequence[str], left: Collection[str] = ()) -> Table:
     """A table with a rule below its head. Columns are numbers, set to the right, but for those in `left`."""
-    table = Table(title=title, title_justify="left", caption_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    one_line = Text(title, no_wrap=True, overflow="ignore")  # not folded to the width of a narrow table
+    table = Table(title=one_line, title_justify="left", caption_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
     return table

@@ -21,8 +21,8 @@ from anchorcontext.machine import usable_cores
 from anchorcontext.report.packing import account_tables, balance_tables
 from anchorcontext.sample import is_sample, mixture_lines, sample_table, time_line
 from data_prep.disk import write_file
-from data_prep.pack import BuiltIndex, LengthRule, PackOptions, build_index
-from data_prep.read import FILTERED, Source
+from data_prep.pack import INDEX_FILES, BuiltIndex, LengthRule, PackOptions, build_index
+from data_prep.read import FILTERED, Source, check_apart
 from data_prep.store import SKIPPED, TokenStore
 from data_prep.tokenize import BuiltStore, DocumentTokenizer, build_stores, load_tokenizer
 
@@ -39,6 +39,9 @@ def run(config: PackConfig) -> None:
     data = config.data
     console = table_console()
     sources = read_sources(data, config.limit)
+    index_folder = folder_of(data.index, config.limit)
+    for source in sources:
+        check_apart(source, index_folder, "the pack index", (*INDEX_FILES, PAGE))
     tokenizer = load_tokenizer(data.tokenizer)
     options = pack_options(data, tokenizer)
     began = time.monotonic()
@@ -58,7 +61,7 @@ def run(config: PackConfig) -> None:
         index = build_index(
             [built.store for built in stores],
             options,
-            folder_of(data.index, config.limit),
+            index_folder,
             overwrite=config.overwrite,
         )
     with console.status("reporting"):
@@ -134,6 +137,8 @@ def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
     from anchorcontext.data.statistics import stored_report, write_report  # torch costs seconds
 
     there = stored_report(folder, config.balance)
+    if there is None:
+        (folder / PAGE).unlink(missing_ok=True)  # of an index or figures that were there before
     report = there or write_report(folder, config.balance)
     if config.page and not (there and (folder / PAGE).is_file()):
         from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib

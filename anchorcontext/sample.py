@@ -62,7 +62,7 @@ def time_line(account: Mapping[str, Any], seconds: float) -> str | None:
     read = sum(sample["num_bytes"] * sample["fraction"] for sample in samples)
     whole = seconds * total / read if read else 0.0
     return (
-        f"tokenizing took {seconds:,.1f} s for {read / total:.2%} of {total / 1e9:,.2f} GB in storage: at most "
+        f"tokenizing took {seconds:,.1f} s for {read / total:.2%} of {_size(total)} in storage: at most "
         f"about {_duration(whole)} for all of it, with as many workers"
     )
 
@@ -87,6 +87,11 @@ def _tokens_by_length(counts: Mapping[str, Any]) -> list[int]:
         for bits, tokens in enumerate(counts[split]["lengths"]["tokens_in"]):
             found[bisect.bisect(_LENGTH_BITS, bits) - 1] += tokens
     return found
+
+
+def _size(num_bytes: float) -> str:
+    unit, size = ("GB", 1e9) if num_bytes >= 1e8 else ("MB", 1e6)
+    return f"{num_bytes / size:,.2f} {unit}"
 
 
 def _duration(seconds: float) -> str:

@@ -21,14 +21,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import tiktoken
+from tokenizers import Tokenizer
 
 from benchmarks.figures import Figure
 from data_prep.read import Source
-from data_prep.tokenize import DocumentTokenizer, build, build_stores, load_tokenizer, shards
+from data_prep.tokenize import DocumentTokenizer, build_stores, load_tokenizer
+from data_prep.tokenize.byte_bpe import read_byte_bpe
 
 _CHARACTERS = 30_000_000
 _SLOW_SHARE = 6  # of the text, what the slower ways are measured on
 _LINE_BYTES = 100_000_000
+_UNIT_BYTES = 16 << 20  # a larger file is a unit by itself
 _MIB = 2**20
 
 
@@ -43,22 +47,21 @@ def figures(folder: Path) -> Iterator[Figure]:
     corpus = folder / "corpus"
     corpus.mkdir()
     for number in range(4):
-        lines = [json.dumps({"text": text}) for text in texts[number::4]]
-        (corpus / f"{number}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 6))
+        lines = [json.dumps({"text": text}) + "\n" for text in texts[number::4]]
+        (corpus / f"{number}.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode(), 6))
     tokenizer = load_tokenizer(str(tokenizer_folder))
     print(tokenizer.use_fast_path(texts[:100]))
-    fast = tokenizer._fast
-    assert fast is not None
-    encoding = fast._encoding
+    encoding = _bare_tiktoken(tokenizer_folder)
 
     def bare() -> int:
         return sum(len(encoding.encode_to_numpy(text, disallowed_special=())) for text in texts)
 
     def whole(path: Path = corpus, chosen: DocumentTokenizer = tokenizer) -> int:
         shutil.rmtree(folder / "store", ignore_errors=True)
-        return build_stores([Source("bench", str(path))], chosen, folder / "store")[0].store.num_tokens
+        sources = [Source("bench", str(path))]
+        built = build_stores(sources, chosen, folder / "store", fast_path_bytes=sys.maxsize)  # as `chosen` is
+        return built[0].store.num_tokens
 
-    build._FAST_PATH_BYTES = 1 << 60  # the proof is done
     tiktoken_rate, path_rate = _best(bare), _best(whole)
     yield Figure("tiktoken's encode_to_numpy", tiktoken_rate / 1e6, "M tokens/CPU-s")
     yield Figure("jsonl.gz to token store", path_rate / 1e6, "M tokens/CPU-s")
@@ -69,7 +72,8 @@ def figures(folder: Path) -> Iterator[Figure]:
     lines = [json.dumps({"text": text}) for text in few]
     (folder / "few" / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 6))
     slow = load_tokenizer(str(tokenizer_folder))
-    backend = slow._tokenizer
+    backend = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+    backend.encode_special_tokens = True
     batch_rate = _best(lambda: sum(len(e) for e in backend.encode_batch_fast(few, add_special_tokens=False)))
     slow_rate = _best(lambda: whole(folder / "few", slow))
     yield Figure("tokenizers' encode_batch_fast", batch_rate / 1e6, "M tokens/CPU-s")
@@ -95,14 +99,14 @@ def _two_processes(corpus: Path, tokenizer: DocumentTokenizer, folder: Path) -> 
     """By the clock, for work long enough that starting processes is little of it: needs two idle cores."""
     big = folder / "corpus"
     big.mkdir(parents=True)
-    for number, path in enumerate(sorted(corpus.iterdir()) * 6):
-        shutil.copy(path, big / f"{number:02d}.jsonl.gz")
+    for path in corpus.iterdir():
+        packed = path.read_bytes()
+        (big / path.name).write_bytes(packed * -(-_UNIT_BYTES // len(packed)))  # gzip's files may follow one another
     source = Source("bench", str(big))
-    shards._MIN_UNIT_BYTES = 1  # a unit a file
     seconds = {}
     for workers in (1, 2):
         began = time.monotonic()
-        build_stores([source], tokenizer, folder / f"store{workers}", num_workers=workers)
+        build_stores([source], tokenizer, folder / f"store{workers}", num_workers=workers, fast_path_bytes=sys.maxsize)
         seconds[workers] = time.monotonic() - began
     return Figure("two processes, times one", seconds[1] / seconds[2], "x", at_least=1.8)
 
@@ -120,15 +124,14 @@ def _long_line(folder: Path, tokenizer_folder: Path) -> Figure:
 
 
 def _one_line(path: str, tokenizer_folder: str, folder: str) -> None:
-    from data_prep.tokenize.byte_bpe import read_byte_bpe
-
-    loaded = load_tokenizer(tokenizer_folder)
-    definition = json.loads(loaded._definition)
-    tokenizer = DocumentTokenizer(loaded.info, loaded._definition, read_byte_bpe(definition))
-    del definition, loaded
-    build._FAST_PATH_BYTES = 1 << 60
-    build_stores([Source("line", path)], tokenizer, Path(folder))
+    """As `pack` does it, with the proof of the fast path."""
+    build_stores([Source("line", path)], load_tokenizer(tokenizer_folder), Path(folder))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MIB)
+
+
+def _bare_tiktoken(tokenizer_folder: Path) -> tiktoken.Encoding:
+    bpe = read_byte_bpe(json.loads((tokenizer_folder / "tokenizer.json").read_bytes()))
+    return tiktoken.Encoding("bare", pat_str=bpe.pattern, mergeable_ranks=bpe.ranks, special_tokens={})
 
 
 def _datasets_map(tokenizer_folder: Path, texts: list[str]) -> float:

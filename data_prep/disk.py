@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -19,6 +20,21 @@ from data_prep.errors import DataError
 _PARTIAL_SUFFIX = ".partial"
 _BLOCK_BYTES = 1 << 20
 _POLL_SECONDS = 0.05
+
+_FULL = "free some space there and start again; what is finished is kept"
+_LOCKED = "change its permissions, or choose another place"
+_WAYS_OUT = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _LOCKED,
+    errno.EPERM: _LOCKED,
+    errno.EROFS: "choose a folder that can be written",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`), or set fewer `workers`",
+    errno.EEXIST: "something else is there; choose another name",
+    errno.EISDIR: "it is a folder; choose another name",
+    errno.ENOTDIR: "a part of that path is a file; choose another",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
 
 
 class CheckedFile:
@@ -112,14 +128,17 @@ def write_json(path: Path, value: Any) -> None:
     write_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file that a pack wrote.
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that a pack wrote.
 
     Raises:
-        DataError: not JSON, so not a file that a pack finished.
+        DataError: none, so not a file that a pack finished.
     """
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError(f"a {type(found).__name__} where an object should be")
+        return found
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}): delete its folder and run `anchorcontext pack` again") from None
 
@@ -154,8 +173,8 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Make the folder and hold it against other processes that would write there too.
 
     Raises:
-        DataError: another process holds it, or the system lets nobody write or lock there. The hold
-            ends with its process, however that ends.
+        DataError: another process holds it, or the system lets nobody write or lock there, or no more
+            of what is written while it is held. The hold ends with its process, however that ends.
     """
     with ExitStack() as stack:
         try:
@@ -169,7 +188,23 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"{folder} cannot be held against other writers ({error}): choose a folder that can be written, "
                 "on a file system with locks"
             ) from error
-        yield
+        try:
+            yield
+        except OSError as error:
+            if (refused := place_error(error, folder)) is None:
+                raise
+            raise refused from error
+
+
+def place_error(error: OSError, folder: Path | str) -> DataError | None:
+    """What the system refused for a reason that is the user's to mend; None where it is not.
+
+    Args:
+        folder: what was being written, where the error names no file.
+    """
+    if (way_out := _WAYS_OUT.get(error.errno or 0)) is None:
+        return None
+    return DataError(f"{error.filename or folder}: {error.strerror}: {way_out}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import numpy as np
 from data_prep.errors import DataError
 from data_prep.pack.index import SPLITS, PackIndex, index_hash
 from data_prep.pack.pieces import ENDS_DOCUMENT, STARTS_DOCUMENT
-from data_prep.store import FILES, MASK, SKIPPED, TokenStore, shard_file, store_hash
+from data_prep.read import FILTERED
+from data_prep.store import FILES, MANIFEST, MASK, SKIPPED, TokenStore, shard_file, store_hash
 
 OnBytes = Callable[[int], None]
 _BLOCK_BYTES = 1 << 22
+_DAMAGED = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+"""What a manifest raises that lacks something, or has something else in its place."""
 
 
 def verify_store(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None) -> list[str]:
@@ -29,9 +33,14 @@ def verify_store(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None)
         What is wrong, a sentence each, with the file's name; empty for a sound store.
     """
     try:
-        store = TokenStore(folder)
-    except (DataError, KeyError) as error:
+        return _store_problems(TokenStore(folder), on_bytes)
+    except DataError as error:
         return [str(error)]
+    except _DAMAGED as error:
+        return [f"{Path(folder) / MANIFEST} is damaged: {error!r}"]
+
+
+def _store_problems(store: TokenStore, on_bytes: OnBytes) -> list[str]:
     problems = [f"{store.folder / name} is missing" for name in (FILES, SKIPPED) if not (store.folder / name).is_file()]
     if store_hash(store.manifest) != store.hash:
         problems.append(f"{store.folder}: its manifest has been changed: its hash is not that of its contents")
@@ -43,7 +52,7 @@ def verify_store(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None)
         for kind, written in shard["files"].items():
             problems += _checksum(store.folder / shard_file(number, kind), written, on_bytes)
         problems += [f"{store.folder / shard_file(number, 'tokens')}: {found}" for found in _shard(store, number)]
-    return problems
+    return [*problems, *_lists(store)]
 
 
 def verify_index(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None) -> list[str]:
@@ -55,10 +64,15 @@ def verify_index(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None)
         What is wrong, a sentence each; empty for a sound index.
     """
     try:
-        index = PackIndex(folder)
-        stores = index.open_stores()
-    except (DataError, KeyError) as error:
+        return _index_problems(PackIndex(folder), on_bytes)
+    except DataError as error:
         return [str(error)]
+    except _DAMAGED as error:
+        return [f"{Path(folder) / MANIFEST} is damaged: {error!r}"]
+
+
+def _index_problems(index: PackIndex, on_bytes: OnBytes) -> list[str]:
+    stores = index.open_stores()
     problems = []
     if index_hash(index.manifest) != index.hash:
         problems.append(f"{index.folder}: its manifest has been changed: its hash is not that of its contents")
@@ -101,6 +115,27 @@ def _shard(store: TokenStore, number: int) -> Iterator[str]:
         yield f"token id {largest} of a vocabulary of {store.tokenizer['vocab_size']}"
     if MASK in shard["files"] and shard["files"][MASK]["bytes"] != len(tokens):
         yield f"a mask of {shard['files'][MASK]['bytes']} tokens"
+
+
+def _lists(store: TokenStore) -> Iterator[str]:
+    """Whether the lists of inputs and of skipped records are as long as the manifest and the tables say."""
+    counts, shards = store.manifest["counts"], range(store.num_shards)
+    listed = sum(count for reason, count in counts["skipped"].items() if reason != FILTERED)
+    last = max((int(store.table(number)[:, 0].max(initial=-1)) for number in shards), default=-1)
+    for name in (FILES, SKIPPED):
+        path = store.folder / name
+        if not path.is_file():
+            continue  # said already
+        try:
+            entries = [json.loads(line) for line in path.read_bytes().splitlines()]
+            if name == SKIPPED:
+                as_long = len(entries) == listed
+            else:
+                as_long = len({entry["name"] for entry in entries}) == counts["files"] and len(entries) > last
+        except _DAMAGED:
+            as_long = False
+        if not as_long:
+            yield f"{path} is not what was written: make the store anew with `anchorcontext pack overwrite=true`"
 
 
 def _split(index: PackIndex, split: str, stores: list[TokenStore]) -> Iterator[str]:

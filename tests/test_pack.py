@@ -121,6 +121,19 @@ def test_an_index_of_other_options_is_replaced_only_when_asked(config: PackConfi
     assert PackedWindows(config.data.index).window_tokens == 64
 
 
+@pytest.mark.parametrize("pattern", ["*", "*.json", "*.html"])
+def test_an_index_inside_a_source_is_refused_before_anything_is_made(
+    config: PackConfig, tmp_path: Path, pattern: str
+) -> None:
+    config.data.sources["code"].pattern = pattern
+    config.data.index = str(tmp_path / "code" / "index")
+    with pytest.raises(DataError, match=r"source code: the pack index .*/index lies inside .*code: put it elsewhere"):
+        pack.run(config)
+    assert not (tmp_path / "store").exists()
+    config.data.sources["code"].pattern = "*.py"
+    pack.run(config)
+
+
 def test_the_report_lies_beside_the_index(config: PackConfig, tmp_path: Path) -> None:
     config.page = True
     pack.run(config)
@@ -135,6 +148,30 @@ def test_the_report_lies_beside_the_index(config: PackConfig, tmp_path: Path) ->
     pack.run(config)
     assert json.loads((folder / "report.json").read_text())["seed"] == 1
     assert folder_bytes(folder)["report.html"] != before["report.html"]
+
+
+def test_a_page_of_another_index_does_not_stay(
+    config: PackConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the run that replaces the index ends before the page, or makes none."""
+    config.page = True
+    pack.run(config)
+    page = tmp_path / "index" / "report.html"
+    before = page.read_text()
+    config.overwrite, config.data.seed = True, 1
+    with monkeypatch.context() as patch:
+        patch.setattr("anchorcontext.report.packing_page.packing_page", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pack.run(config)
+    pack.run(config)
+    assert page.read_text() != before
+    config.page, config.data.seed = False, 2
+    pack.run(config)
+    assert not page.exists()
+
+
+def _interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_the_order_of_sources_in_the_config_has_no_effect(config: PackConfig, tmp_path: Path) -> None:

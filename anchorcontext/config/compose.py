@@ -7,11 +7,12 @@ composing goes on, so that one error lists all of them together with what `check
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
             read = read_config(command, remaining)
             break
         except _COMPOSE_ERRORS as error:
+            if folder := re.search(r"Additional config directory '(.*)' not found", str(error)):
+                raise ConfigError([*found, Problem("--config-dir", folder[1], "no such folder")]) from error
             culprit = _culprit(remaining, error)
             if culprit is None:
                 raise ConfigError([*found, Problem("config", command, _explain(error))]) from error
@@ -70,9 +73,10 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
     if read is not None:
         composed = Composed(typed(read[0]), read[1])
         found += _unknown_keys(command, read[0])
-        refused = {problem.key for problem in found}  # left out above, so missing below
+        refused = {problem.key for problem in found}  # left out above, so missing below, as all of a group's file is
         for problem in problems(composed.config, world_size=launched_with("WORLD_SIZE", 1, least=1)):
-            if problem.value != MISSING or problem.key not in refused:
+            is_empty = problem.value in (MISSING, "{}")
+            if not (is_empty and refused & {problem.key, problem.key.partition(".")[0]}):
                 found.append(problem)
     if found:
         raise ConfigError(found)
@@ -100,6 +104,12 @@ def config_folder() -> Path:
     """The folder of the YAML files: `_configs` in an installed package, `configs` in a checkout."""
     installed = Path(__file__).resolve().parents[1] / "_configs"
     return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "configs"
+
+
+def groups_of(command: str) -> list[str]:
+    """The config groups that a command takes, by the defaults of its YAML."""
+    defaults = yaml.safe_load((config_folder() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
+    return [name for entry in defaults if isinstance(entry, dict) for name in entry]
 
 
 def typed(node: Any) -> Any:
@@ -132,12 +142,22 @@ def read_config(command: str, arguments: Sequence[str]) -> tuple[DictConfig, lis
     def capture(config: DictConfig) -> None:
         captured.append((config, list(HydraConfig.get().overrides.task)))
 
-    with _started_as(f"anchorcontext {command}", arguments):
-        capture()
+    try:
+        with _started_as(f"anchorcontext {command}", arguments), redirect_stdout(io.StringIO()) as printed:
+            capture()
+    finally:  # --help leaves by SystemExit
+        print(_own_groups(command, printed.getvalue()), end="")
     if not captured:
         return None
     OmegaConf.resolve(captured[0][0])
     return captured[0]
+
+
+def _own_groups(command: str, printed: str) -> str:
+    """Hydra's help, in which every folder of configs/ is a group, without the groups of other commands."""
+    own = groups_of(command)
+    others = tuple([f"{name}: " for name in GROUPS if name not in own] + ["Groups (group=NAME):"] * (not own))
+    return "".join(line for line in printed.splitlines(keepends=True) if not line.startswith(others))
 
 
 @contextmanager
@@ -198,12 +218,16 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
     source = re.fullmatch(r"data\.sources\.(\w+)\.(\w+)", key)
     if source and (unknown or isinstance(cause, ValidationError)):
         fix = f"a new source is added whole: '+data.sources={{{source[1]}: {{{source[2]}: {value}}}}}'"
+    elif unknown and any(key == name or key.startswith(f"{name}.") for name, _ in leaves(SCHEMAS[command]())):
+        fix = f"a dictionary's entries are added with +: '+{key}={value}'"
     elif unknown:
         fix = f"no such key{_did_you_mean(command, key)}"
     elif str(error).startswith("Config group override must be"):
         fix = "a group takes the name of a file: GROUP=NAME; leave it out for none"
     elif override.startswith("~"):
         fix = "nothing can be taken out of a config: set another value"
+    elif key in GROUPS and key not in (groups := groups_of(command)):
+        fix = f"{command} takes no {key}; its groups are {', '.join(groups)}" if groups else f"{command} has no groups"
     elif isinstance(error, MissingConfigException):
         options = list(error.options or [])
         fix = (
@@ -219,7 +243,7 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
 
 
 def _did_you_mean(command: str, key: str) -> str:
-    known = [name for name, _ in leaves(SCHEMAS[command]())] + list(GROUPS)
+    known = [name for name, _ in leaves(SCHEMAS[command]())] + groups_of(command)
     last = key.rpartition(".")[2]
     close = [name for name in known if name.rpartition(".")[2] == last]
     close = close or difflib.get_close_matches(key, known, n=1, cutoff=0.6)

@@ -86,7 +86,7 @@ class Range:
     def __str__(self) -> str:
         low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
         if self.high == math.inf:
-            return f"{low}, and finite" if self.open_low else low
+            return low
         return f"{low} and {'less than' if self.open_high else 'at most'} {self.high:,}"
 
 
@@ -167,7 +167,7 @@ def field_problems(config: Any) -> Iterator[Problem]:
         elif key in LISTS and (unknown := [word for word in value if word not in LISTS[key]]):
             yield Problem(key, unknown[0], f"choose of {', '.join(LISTS[key])}")
         elif key in RANGES and value is not None and not RANGES[key].admits(value):
-            yield Problem(key, value, f"must be {RANGES[key]}")
+            yield Problem(key, value, f"must be {RANGES[key]}" + ("" if math.isfinite(value) else ", and finite"))
 
 
 def _how_to_give(key: str) -> str:

@@ -50,6 +50,7 @@ class ShownWindow:
     def origin(self, piece: int) -> str:
         """File and line of a piece's document."""
         file, line = self.windows.origin(self.window.document_ids[piece])
+        file = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in file)
         return f"{file}:{line}" if line else file
 
     def tokens(self, piece: int) -> list[int]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
+from anchorcontext.console import counted
 from anchorcontext.context_parallel import AttentionContext, ContextPlan, CostModel, take_rows
 from anchorcontext.data.order import DataState, WindowOrder
 from anchorcontext.data.windows import PackedWindows, Window
@@ -111,7 +112,8 @@ class Batches:
         epochs = f"{taken / there:.2f} epochs of the index's {there:,} windows"
         repeated = "" if taken <= there else f": windows are seen up to {-(-taken // there)} times"
         tokens = taken * self.windows.window_tokens
-        return f"{steps:,} steps x {self.windows_per_step:,} windows = up to {tokens:,} tokens, {epochs}{repeated}"
+        planned = f"{counted(steps, 'step')} x {counted(self.windows_per_step, 'window')}"
+        return f"{planned} = up to {tokens:,} tokens, {epochs}{repeated}"
 
     def window_numbers(self, step: int) -> list[int]:
         """Windows of the index that this data-parallel rank computes at a step."""

@@ -42,8 +42,8 @@ def build_index(
         overwrite: replace an index that was packed with other options or stores.
 
     Raises:
-        DataError: stores of different tokenizers, an existing index that differs (names the fields), or
-            no document for training.
+        DataError: stores of different tokenizers, an existing index that differs (names the fields), or a
+            source of which no document would be trained on (of a sample, and with weight 0, it may be none).
     """
     _check_tokenizers(stores)
     with only_writer(folder):
@@ -148,6 +148,8 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
         )
     samples = {store.source: store.manifest.get("sample") for store in stores}
     fractions = {name: sample["fraction"] for name, sample in samples.items() if sample is not None}
+    wanted = [options.mixture.get(name, 1.0) > 0 and fractions.get(name, 1.0) == 1 for name in names]
+    _check_held_out(documents, held_out, names, wanted, options.held_out_fraction)
     splits = {}
     accounts = {}
     for split, chosen in zip(SPLITS, (~held_out, held_out), strict=True):
@@ -159,6 +161,8 @@ def _write_index(stores: Sequence[TokenStore], options: PackOptions, folder: Pat
                 "nothing is left to train on: "
                 + "; ".join(f"{counts['tokens']:,} tokens {what}" for what, counts in packed.totals["dropped"].items())
             )
+        if split == TRAIN:
+            _check_trained_on(packed.per_source, names, wanted)
         files = {
             "pieces": write_file(folder / f"{split}.pieces.bin", packed.pieces.tobytes()),
             "windows": write_file(folder / f"{split}.windows.bin", packed.window_ends.tobytes()),
@@ -200,6 +204,30 @@ def _check_names(names: Sequence[str], options: PackOptions) -> None:
     for option, given in (("domain_tags", options.domain_tags), ("lengths", options.lengths)):
         if unknown := sorted(set(given) - set(names)):
             raise DataError(f"{option}: no source named {', '.join(unknown)}: the sources are {', '.join(names)}")
+
+
+def _check_held_out(
+    documents: Documents, held_out: np.ndarray, names: Sequence[str], wanted: Sequence[bool], fraction: float
+) -> None:
+    """Refuse a source that is in held_out entirely: nobody leaves a source out of training by chance."""
+    for source, name in enumerate(names):
+        mine = documents.source == source
+        if wanted[source] and mine.any() and held_out[mine].all():
+            raise DataError(
+                f"source {name}: held_out_fraction={fraction} keeps all of its {int(mine.sum()):,} documents for "
+                "held_out and leaves none to train on: lower it (0 holds nothing out), or leave the source out"
+            )
+
+
+def _check_trained_on(per_source: Sequence[dict[str, Any]], names: Sequence[str], wanted: Sequence[bool]) -> None:
+    """Refuse a source of which everything was dropped on the way into windows."""
+    for name, figures, is_wanted in zip(names, per_source, wanted, strict=True):
+        if is_wanted and figures["documents_in"] and not figures["documents"]:
+            reasons = ", ".join(f"{counts['documents']:,} {what}" for what, counts in figures["dropped"].items())
+            raise DataError(
+                f"source {name}: none of its {figures['documents_in']:,} documents is left to train on ({reasons}): "
+                "change what drops them, or leave the source out"
+            )
 
 
 def _store_entry(store: TokenStore, folder: Path) -> dict[str, str]:

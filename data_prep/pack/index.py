@@ -25,6 +25,8 @@ from data_prep.store import TokenStore
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "held_out")
+INDEX_FILES = (MANIFEST, *(f"{split}.{kind}.bin" for split in SPLITS for kind in ("pieces", "windows")))
+"""The names of an index's files."""
 
 
 def index_hash(manifest: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Files, whatever their format and wherever they lie -> documents."""
 
+from data_prep.read.apart import check_apart
 from data_prep.read.documents import EMPTY, FILTERED, Document, Record, Skipped, TokenDocument, check_bad
 from data_prep.read.files import find_files
 from data_prep.read.input_file import InputFile
@@ -20,6 +21,7 @@ __all__ = [
     "Skipped",
     "Source",
     "TokenDocument",
+    "check_apart",
     "check_bad",
     "check_has_documents",
     "content_hash",

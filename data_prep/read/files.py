@@ -91,7 +91,10 @@ def _local(source: Source) -> _Found:
     root, paths = _list_paths(source)
     found = {}
     for path in paths:
-        status = os.stat(path)
+        try:
+            status = os.stat(path)
+        except OSError as error:  # it was there a moment ago
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
         name = Path(os.path.relpath(path, root)).as_posix()
         found[name] = (path, status.st_size, status.st_mtime_ns, "")
     return found
@@ -195,7 +198,7 @@ def _list_paths(source: Source) -> tuple[str, list[str]]:
         return os.path.dirname(path) or ".", [path]
     if os.path.isdir(path):
         return path, list(_walk(path, source.pattern))
-    matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+    matches = _matches(path) if glob.has_magic(path) else []
     if not matches:
         raise DataError(f"source {source.name}: nothing at {source.path}: give a file, a folder or a glob")
     fixed = [part for part in Path(path).parts if not glob.has_magic(part)]
@@ -203,23 +206,64 @@ def _list_paths(source: Source) -> tuple[str, list[str]]:
     root = str(Path(*fixed[:depth])) if depth else "."
     paths: list[str] = []
     for match in matches:
-        paths += [match] if os.path.isfile(match) else _walk(match, source.pattern)
-    return root, [path for path in paths if os.path.isfile(path)]
+        paths += _walk(match, source.pattern) if os.path.isdir(match) else [match] if _is_file(match) else []
+    return root, _once(paths)
+
+
+def _matches(pattern: str) -> list[str]:
+    """What a glob matches. Below `**` each folder is searched once: glob alone goes round in circles of links."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        return sorted(glob.glob(pattern))
+    at = parts.index("**")
+    roots = [root for root in (_matches(str(Path(*parts[:at]))) if at else ["."]) if os.path.isdir(root)]
+    if at == len(parts) - 1:
+        return roots  # a folder is searched to its end anyway
+    below = [folder for root in roots for folder, _ in _folders(root)]
+    return [match for folder in below for match in _matches(str(Path(glob.escape(folder), *parts[at + 1 :])))]
+
+
+def _once(paths: list[str]) -> list[str]:
+    """Of the names that links give a file's folder only the shortest."""
+    real = functools.cache(os.path.realpath)
+    places: dict[tuple[str, str], str] = {}
+    for path in sorted(paths, key=lambda path: (path.count("/"), path)):
+        places.setdefault((real(os.path.dirname(path)), os.path.basename(path)), path)
+    return list(places.values())
 
 
 def _walk(folder: str, pattern: str) -> Iterator[str]:
+    for parent, names in _folders(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            if not name.startswith(".") and fnmatch(name, pattern) and _is_file(path):
+                yield path
+
+
+def _folders(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those below that are not hidden, each once, with the names of their files."""
     seen = {os.path.realpath(folder)}
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         visible = sorted(name for name in folders if not name.startswith("."))
         folders.clear()
         for name in visible:
             if (real := os.path.realpath(os.path.join(parent, name))) not in seen:
                 seen.add(real)
                 folders.append(name)
-        for name in names:
-            path = os.path.join(parent, name)
-            if not name.startswith(".") and fnmatch(name, pattern) and os.path.isfile(path):
-                yield path
+        yield parent, names
+
+
+def _is_file(path: str) -> bool:
+    """Whether there is a file to read; what lies behind a broken link must not be missed in silence."""
+    if os.path.islink(path) and not os.path.exists(path):
+        raise DataError(f"{path} is a link to nothing: mend it, remove it, or leave it out by `pattern`")
+    return os.path.isfile(path)
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(
+        f"{error.filename} cannot be searched: {error.strerror}. Make it readable, or name what to read by a glob"
+    ) from error
 
 
 def _format(source: Source, path: str) -> str:

@@ -14,7 +14,7 @@ from data_prep.read.formats.columns import row_group_starts
 from data_prep.read.formats.megatron import read_index
 from data_prep.read.input_file import InputFile
 from data_prep.read.source import Source
-from data_prep.read.storage import is_remote
+from data_prep.read.storage import is_remote, open_binary
 from data_prep.read.unpack import compression_of
 
 _SEARCH_BYTES = 1 << 16
@@ -41,7 +41,7 @@ def split_file(file: InputFile, unit_bytes: int, source: Source | None = None) -
 def _line_starts(file: InputFile, unit_bytes: int) -> list[int]:
     """0, and where a line begins at or after each multiple of `unit_bytes`."""
     edges = [0]
-    with open(file.path, "rb", buffering=0) as lines:
+    with open_binary(file.path, {}) as lines:
         while edges[-1] + unit_bytes < file.num_bytes:
             lines.seek(edges[-1] + unit_bytes - 1, os.SEEK_SET)  # a line may begin at the target itself
             while block := lines.read(_SEARCH_BYTES):

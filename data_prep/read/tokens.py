@@ -77,7 +77,7 @@ def _spans(value: Any, num_tokens: int) -> np.ndarray | None:
     if not isinstance(value, list | np.ndarray):
         return None
     try:
-        items = [_span(item) for item in value]
+        items = [(None if begin is None else _whole(begin), _whole(end)) for begin, end in map(_span, value)]
         ends = np.array([end for _, end in items], dtype=np.int64)
         previous = np.concatenate([[0], ends])[: len(ends)]
         begins = [before if begin is None else begin for (begin, _), before in zip(items, previous, strict=True)]
@@ -88,7 +88,19 @@ def _spans(value: Any, num_tokens: int) -> np.ndarray | None:
     return spans if fits and (not len(ends) or ends[-1] <= num_tokens) else None
 
 
-def _span(item: Any) -> tuple[int | None, int]:
+def _whole(value: Any) -> int:
+    """An integer, also where it is written as a float.
+
+    Raises:
+        ValueError, TypeError, OverflowError: it is none: rounding would move a document's border.
+    """
+    whole = int(value)
+    if whole != value:
+        raise ValueError(f"{value!r} is no integer")
+    return whole
+
+
+def _span(item: Any) -> tuple[Any, Any]:
     """An end alone, a pair of start and end, or an object with `end` and perhaps `start`."""
     if isinstance(item, Mapping):
         return item.get("start"), item["end"]

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from data_prep.disk import only_writer, read_json, remove_partial, write_json
+from data_prep.disk import only_writer, read_json, remove_partial, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.read import Document, Source, check_has_documents, find_files, open_records, sample_files
+from data_prep.read import Document, Source, check_apart, check_has_documents, find_files, open_records, sample_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
-from data_prep.tokenize.finish import PLAN, finish_store, sweep
-from data_prep.tokenize.pool import OnBytes, Task, write_shards
+from data_prep.tokenize.finish import finish_store, sweep
+from data_prep.tokenize.pool import OnBytes, write_shards
 from data_prep.tokenize.reuse import differences
 from data_prep.tokenize.shard_writer import PARTS
-from data_prep.tokenize.shards import Unit, finished_record, plan_units, wait_for_workers
+from data_prep.tokenize.shards import (
+    PLAN,
+    Task,
+    Unit,
+    finished_record,
+    plan_digest,
+    plan_units,
+    wait_for_workers,
+)
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
-# Of how much text the fast path's proof is worth its seconds.
-_FAST_PATH_BYTES = 8 << 20
+FAST_PATH_BYTES = 8 << 20
+"""Of how much input the fast path's proof is worth its seconds."""
+
 _SAMPLED_FILES = 8
 _SAMPLED_CHARACTERS = 1 << 17
 
@@ -57,12 +65,14 @@ class StorePlan:
 
     Attributes:
         kept: shards of each job that are finished already.
+        digests: of each job's plan, as it lies in its folder.
         tasks: the units that are left, to be done in any order by any process.
     """
 
     tokenizer: DocumentTokenizer
     jobs: list[_Job]
     kept: list[int]
+    digests: list[str]
     tasks: list[Task]
 
 
@@ -73,6 +83,7 @@ def build_stores(
     *,
     num_workers: int = 1,
     overwrite: bool = False,
+    fast_path_bytes: int = FAST_PATH_BYTES,
     on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
     on_bytes: OnBytes = lambda name, num_bytes: None,
     on_path: Callable[[str], None] = lambda said: None,
@@ -84,6 +95,8 @@ def build_stores(
     Args:
         num_workers: processes that tokenize; the bytes written do not depend on it.
         overwrite: make a store anew where it was made from other files, tokenizer or options.
+        fast_path_bytes: from so much input on it is tried whether the tokenizer can take its fast path;
+            below, it stays on the path that it has.
         on_total: told what is left to read of each source, in bytes.
         on_bytes: told of every block read.
         on_path: told which library tokenizes, and why.
@@ -97,7 +110,15 @@ def build_stores(
     with ExitStack() as stack:
         for source in sources:
             stack.enter_context(only_writer(folder / source.name))
-        plan = plan_stores(sources, tokenizer, folder, overwrite=overwrite, on_total=on_total, on_path=on_path)
+        plan = plan_stores(
+            sources,
+            tokenizer,
+            folder,
+            overwrite=overwrite,
+            fast_path_bytes=fast_path_bytes,
+            on_total=on_total,
+            on_path=on_path,
+        )
         write_shards(plan.tasks, tokenizer, num_workers, on_bytes)
         return finish_stores(plan)
 
@@ -108,6 +129,7 @@ def plan_stores(
     folder: Path,
     *,
     overwrite: bool = False,
+    fast_path_bytes: int = FAST_PATH_BYTES,
     on_total: Callable[[str, int], None] = lambda name, num_bytes: None,
     on_path: Callable[[str], None] = lambda said: None,
 ) -> StorePlan:
@@ -117,14 +139,15 @@ def plan_stores(
     """
     jobs = [_examine(source, tokenizer, folder / source.name, overwrite) for source in sources]
     kept = [_begin(job, tokenizer) for job in jobs]
+    digests = [plan_digest(job.folder) for job in jobs]
     tasks: list[Task] = []
-    for job in jobs:
+    for job, digest in zip(jobs, digests, strict=True):
         left = [] if job.reused else [unit for unit in job.units if finished_record(job.folder, unit) is None]
         on_total(job.source.name, sum(unit.num_bytes for unit in left))
-        tasks += [(job.source, unit, job.folder) for unit in left]
-    if sum(unit.num_bytes for _, unit, _ in tasks) >= _FAST_PATH_BYTES:
+        tasks += [Task(job.source, unit, job.folder, digest) for unit in left]
+    if sum(task.unit.num_bytes for task in tasks) >= fast_path_bytes:
         on_path(tokenizer.use_fast_path([text for job in jobs if not job.reused for text in _sample(job)]))
-    return StorePlan(tokenizer, jobs, kept, tasks)
+    return StorePlan(tokenizer, jobs, kept, digests, tasks)
 
 
 def finish_stores(plan: StorePlan) -> list[BuiltStore]:
@@ -143,7 +166,7 @@ def finish_stores(plan: StorePlan) -> list[BuiltStore]:
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
     """Look for everything that can be wrong with a source and its store; changes nothing."""
-    _check_apart(source, folder)
+    check_apart(source, folder, "the token store", (MANIFEST, FILES, SKIPPED, shard_file(0, "tokens")))
     files, sample = sample_files(find_files(source), source)
     units = plan_units(files, source)
     if (folder / MANIFEST).is_file():
@@ -179,13 +202,6 @@ def _sample(job: _Job) -> list[str]:
     return texts
 
 
-def _check_apart(source: Source, folder: Path) -> None:
-    """Refuse a source that would read the store's own files as documents."""
-    inside = folder.resolve().is_relative_to(Path(source.path).expanduser().resolve())
-    if inside and fnmatch(shard_file(0, "tokens"), source.pattern):
-        raise DataError(f"source {source.name}: the token store {folder} lies inside {source.path}: put it elsewhere")
-
-
 def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     """Make the folder ready; the number of shards that an interrupted run of the same work had finished."""
     folder = job.folder
@@ -201,11 +217,30 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     wait_for_workers(folder)
     interrupted = (folder / PLAN).is_file() and not (folder / MANIFEST).is_file()
     if not interrupted or read_json(folder / PLAN) != plan:
+        _end_plan(folder)
         _clear(folder)
         (folder / PARTS).mkdir()
         write_json(folder / PLAN, plan)
     remove_partial(folder)
     return sum(finished_record(folder, unit) is not None for unit in job.units)
+
+
+def _end_plan(folder: Path) -> None:
+    """Take the plan of other runs away, so that their processes begin no shard, and wait for those begun since.
+
+    Raises:
+        DataError: one does not end: that run keeps its plan.
+    """
+    path = folder / PLAN
+    if not path.is_file():
+        return
+    before = path.read_bytes()
+    path.unlink()
+    try:
+        wait_for_workers(folder)
+    except DataError:
+        write_file(path, before)
+        raise
 
 
 def _clear(folder: Path) -> None:

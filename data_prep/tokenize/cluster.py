@@ -20,8 +20,7 @@ from data_prep.disk import only_writer
 from data_prep.errors import DataError
 from data_prep.read import Source
 from data_prep.tokenize.build import BuiltStore, StorePlan, finish_stores, plan_stores
-from data_prep.tokenize.pool import Task
-from data_prep.tokenize.shards import finished_record, write_shard
+from data_prep.tokenize.shards import Task, check_plan, finished_record, write_shard
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 
@@ -30,7 +29,8 @@ class ClusterPlan:
 
     Made once, where the jobs are submitted: lists the files, looks for everything that can be wrong
     and makes the folders ready. The bytes are those of `build_stores`, for any number of ranks; killed
-    tasks are started again and go on where they were.
+    tasks are started again and go on where they were. Where another run begins a store anew from
+    something else, the steps of this plan refuse to go on.
 
     Args:
         folder: of the stores, one a source; seen by every machine under this path.
@@ -57,7 +57,7 @@ class ClusterPlan:
             self._plan = plan_stores(sources, tokenizer, folder, overwrite=overwrite, on_path=said.append)
         self.path_said = said[0] if said else "tokenizers (Hugging Face), because there is little to do"
         # Largest first, dealt out like cards: ranks have alike much to do.
-        tasks = sorted(self._plan.tasks, key=lambda task: -task[1].num_bytes)
+        tasks = sorted(self._plan.tasks, key=lambda task: -task.unit.num_bytes)
         self.tokenize = TokenizeStep(tasks, tokenizer)
         self.finish = FinishStep(self._plan)
 
@@ -75,8 +75,8 @@ class TokenizeStep:
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a rank is one core
-        for source, unit, folder in self._tasks[rank::world_size]:
-            write_shard(source, self._tokenizer, unit, folder, lambda num_bytes: None)
+        for source, unit, folder, plan in self._tasks[rank::world_size]:
+            write_shard(source, self._tokenizer, unit, folder, plan, lambda num_bytes: None)
 
 
 class FinishStep:
@@ -89,12 +89,16 @@ class FinishStep:
         """Make the stores.
 
         Raises:
-            DataError: shards that are not finished, or as `build_stores`.
+            DataError: shards that are not finished, a store that another run began anew or finished, or
+                as `build_stores`.
         """
         with ExitStack() as stack:
             for job in self._plan.jobs:
                 stack.enter_context(only_writer(job.folder))
-            missing = [unit.number for _, unit, folder in self._plan.tasks if finished_record(folder, unit) is None]
+            for job, digest in zip(self._plan.jobs, self._plan.digests, strict=True):
+                if not job.reused:
+                    check_plan(job.folder, digest)
+            missing = [task for task in self._plan.tasks if finished_record(task.folder, task.unit) is None]
             if missing:
                 raise DataError(
                     f"{len(missing)} of {len(self._plan.tasks)} shards are not finished: run the tokenizing step "

@@ -15,10 +15,8 @@ from data_prep.errors import DataError
 from data_prep.read import Source, check_bad
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, store_hash
 from data_prep.tokenize.shard_writer import PARTS, record_file, skipped_file
-from data_prep.tokenize.shards import Unit
+from data_prep.tokenize.shards import PLAN, Unit
 from data_prep.tokenize.tokenizer import DocumentTokenizer
-
-PLAN = "plan.json"
 
 
 def finish_store(
@@ -60,7 +58,11 @@ def finish_store(
     if not manifest["counts"]["documents"]:
         if sample is not None:
             raise DataError(f"source {source.name}: limit={source.limit} takes none of its documents: raise it")
-        raise DataError(f"source {source.name}: the tokenizer leaves no token of any document")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+        raise DataError(
+            f"source {source.name}: not one document is left; its records: {reasons}. See the first of them in "
+            f"{folder / SKIPPED}"
+        )
     write_json(folder / MANIFEST, {**manifest, "hash": store_hash(manifest)})
     sweep(folder)
 

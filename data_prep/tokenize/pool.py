@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from data_prep.errors import DataError
 from data_prep.read import Source, check_bad
-from data_prep.tokenize.shards import Unit, write_shard
+from data_prep.tokenize.shards import Task, Unit, write_shard
 from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 OnBytes = Callable[[str, int], None]
 """Told of every block read: source name, bytes."""
 
 _POLL_SECONDS = 0.2
-
-Task = tuple[Source, Unit, Path]
 
 # What every task of a worker process shares; set once by `_start_worker`.
 _tokenizer: DocumentTokenizer
@@ -42,15 +39,16 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
     quality = _Quality(tasks)
     num_processes = min(num_workers, len(tasks))
     if num_processes <= 1:
-        for source, unit, folder in tasks:
-            quality.add(source, unit, write_shard(source, tokenizer, unit, folder, partial(on_bytes, source.name)))
+        for source, unit, folder, plan in tasks:
+            record = write_shard(source, tokenizer, unit, folder, plan, partial(on_bytes, source.name))
+            quality.add(source, unit, record)
         return
     context = multiprocessing.get_context("spawn")
     progress, stop = context.Queue(), context.Event()
     threads = max(num_workers // num_processes, 1)
     with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer, threads, progress, stop)) as pool:
         # Largest first, so that no process is left alone with a large one at the end.
-        ordered = sorted(tasks, key=lambda task: -task[1].num_bytes)
+        ordered = sorted(tasks, key=lambda task: -task.unit.num_bytes)
         futures = {pool.submit(_run_task, task): task for task in ordered}
         try:
             _follow(futures, quality, progress, on_bytes)
@@ -69,8 +67,8 @@ class _Quality:
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._bytes: Counter[str] = Counter()
-        for source, unit, _ in tasks:
-            self._bytes[source.name] += unit.num_bytes
+        for task in tasks:
+            self._bytes[task.source.name] += task.unit.num_bytes
         self._read: Counter[str] = Counter()
         self._documents: Counter[str] = Counter()
         self._skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -94,8 +92,8 @@ def _follow(
         for name, count in _drain(progress):
             on_bytes(name, count)
         for future in done:
-            source, unit, _ = futures[future]
-            quality.add(source, unit, future.result())
+            task = futures[future]
+            quality.add(task.source, task.unit, future.result())
 
 
 def _shut_down(pool: ProcessPoolExecutor, progress: Any, on_bytes: OnBytes) -> None:
@@ -138,11 +136,11 @@ class _StoppedError(Exception):
 
 
 def _run_task(task: Task) -> dict[str, Any]:
-    source, unit, folder = task
+    source, unit, folder, plan = task
 
     def on_bytes(count: int) -> None:
         if _stop.is_set():
             raise _StoppedError
         _progress.put((source.name, count))
 
-    return write_shard(source, _tokenizer, unit, folder, on_bytes)
+    return write_shard(source, _tokenizer, unit, folder, plan, on_bytes)

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from data_prep.disk import held, read_json
+from data_prep.disk import digest_file, held, read_json
 from data_prep.errors import DataError
 from data_prep.read import InputFile, Source, open_records, split_file
 from data_prep.tokenize.shard_writer import PARTS, ShardWriter, checkpoint_file, growing_file, record_file
 from data_prep.tokenize.tokenizer import DocumentTokenizer
+
+PLAN = "plan.json"
 
 # A unit is at least 16 MB on disk, and a source at most some 4,096 units unless they would be over 1 GB.
 _MIN_UNIT_BYTES = 16 << 20
@@ -36,6 +38,20 @@ class Unit:
     @property
     def num_bytes(self) -> int:
         return sum(file.num_bytes for file in self.files)
+
+
+class Task(NamedTuple):
+    """A unit for any process to do.
+
+    Attributes:
+        folder: the store.
+        plan: digest of the plan that the unit is of (see `plan_digest`).
+    """
+
+    source: Source
+    unit: Unit
+    folder: Path
+    plan: str
 
 
 def plan_units(files: Sequence[InputFile], source: Source | None = None, unit_bytes: int | None = None) -> list[Unit]:
@@ -65,6 +81,25 @@ def finished_record(folder: Path, unit: Unit) -> dict[str, Any] | None:
     return read_json(path) if path.is_file() else None
 
 
+def plan_digest(folder: Path) -> str:
+    """What tells the plan that a store is being made by from another; empty where none is at work."""
+    path = folder / PLAN
+    return digest_file(path) if path.is_file() else ""
+
+
+def check_plan(folder: Path, plan: str) -> None:
+    """Refuse to write for a plan that is the folder's no more.
+
+    Raises:
+        DataError: it was begun anew from something else, or is finished.
+    """
+    if plan_digest(folder) != plan:
+        raise DataError(
+            f"{folder} is not made by this job's plan any more: another run finished it or began it anew, with other "
+            "files, tokenizer or options. Plan the job again, or give it a folder of its own"
+        )
+
+
 def wait_for_workers(folder: Path) -> None:
     """Return once no process of an earlier run writes there any more.
 
@@ -81,6 +116,7 @@ def write_shard(
     tokenizer: DocumentTokenizer,
     unit: Unit,
     folder: Path,
+    plan: str,
     on_bytes: Callable[[int], None],
 ) -> dict[str, Any]:
     """Tokenize a unit's files into shard `unit.number` of the store in `folder`, from its last checkpoint on.
@@ -89,10 +125,12 @@ def write_shard(
         The unit's record: counts, reasons of skipping, checksums and the files as they were read.
 
     Raises:
-        DataError: a file that cannot be read to its end, or that changed under way; or another process
-            writes the same shard.
+        DataError: a file that cannot be read to its end, or that changed under way; another process
+            writes the same shard; or the store is made by another plan than `plan`.
     """
+    check_plan(folder, plan)  # before the lock, whose folder may be gone
     with held(folder / PARTS / f"{unit.number:05d}.lock"):
+        check_plan(folder, plan)  # whoever begins anew takes the plan away, and then waits for this lock
         if (finished := finished_record(folder, unit)) is not None:
             return finished
         checkpoint = _last_checkpoint(folder, unit.number)

@@ -161,3 +161,39 @@ def test_nothing_is_written(command: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_world_size_comes_from_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert "the 3 ranks" in problems_of("train", "context_parallel=cp2")["context_parallel.size"]
+
+
+@pytest.mark.parametrize(
+    ("command", "override", "fix"),
+    [
+        ("pack", "attention=anchor", "pack takes no attention; its groups are data, mixture"),
+        ("report", "data=demo_128", "report has no groups"),
+    ],
+)
+def test_a_group_of_another_command(command: str, override: str, fix: str) -> None:
+    assert problems_of(command, override)[override.partition("=")[0]] == fix
+
+
+def test_what_a_missing_file_would_have_given_is_not_asked_for() -> None:
+    assert list(problems_of("pack", "data=nope")) == ["data"]
+
+
+def test_a_config_folder_that_is_not_there(tmp_path: Path) -> None:
+    assert problems_of("pack", "--config-dir", str(tmp_path / "none")) == {"--config-dir": "no such folder"}
+
+
+@pytest.mark.parametrize(("command", "groups"), [("pack", ["data", "mixture"]), ("report", [])])
+def test_help_lists_the_groups_of_the_command(
+    command: str, groups: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):
+        compose(command, ["--help"])
+    head = capsys.readouterr().out.partition("Config:")[0].splitlines()
+    assert [line.partition(":")[0] for line in head[1:] if line and not line.startswith("Groups")] == groups
+    assert ("Groups (group=NAME):" in head) == bool(groups)
+
+
+@pytest.mark.parametrize("override", ["data.mixture={a: 1}", "data.mixture.a=1"])
+def test_an_entry_of_a_dictionary_needs_a_plus(override: str) -> None:
+    key = override.partition("=")[0]
+    assert problems_of("pack", override)[key] == f"a dictionary's entries are added with +: '+{override}'"

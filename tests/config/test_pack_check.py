@@ -8,6 +8,7 @@ from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
 
 def _config(folder: Path, **data: object) -> PackConfig:
     here = str(folder)
+    (folder / "tokenizer.json").touch()
     sources = {"books": SourceConfig(path=here), "web": SourceConfig(path=here)}
     return PackConfig(
         data=DataConfig(sources=sources, tokenizer=here, store=here, index=here, window_tokens=64, **data)  # type: ignore[arg-type]

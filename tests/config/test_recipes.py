@@ -47,6 +47,7 @@ def test_every_group_file_fits_the_schema(path: Path) -> None:
 def test_every_mixture_passes_the_check_with_sources_of_its_names(name: str, tmp_path: Path) -> None:
     names = compose("pack", f"mixture={name}").data.mixture
     (tmp_path / "data").mkdir()
+    (tmp_path / "tokenizer.json").touch()
     mine = {key: str(tmp_path) for key in ("tokenizer", "store", "index")} | {"window_tokens": 65_536}
     mine["sources"] = {source: {"path": str(tmp_path)} for source in names}
     (tmp_path / "data" / "mine.yaml").write_text(json.dumps(mine))
@@ -69,7 +70,8 @@ def lay_out(config: TrainConfig) -> None:
     for path in {config.model.path, config.model.tokenizer}:
         if is_local(path):
             Path(path).mkdir(parents=True, exist_ok=True)
-            (Path(path) / "config.json").write_text("{}")
+            for file in ("config.json", "tokenizer.json", "model.safetensors"):
+                (Path(path) / file).write_text("{}")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

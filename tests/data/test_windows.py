@@ -223,6 +223,40 @@ def test_a_repeated_document_is_another_document_of_the_same_origin(tmp_path: Pa
     assert window.layout("document").num_documents == 6
 
 
+def test_an_eos_inside_a_document_ends_nothing(tmp_path: Path) -> None:
+    """Boundaries are the index's: neither an EOS id among the tokens nor a text that spells it cuts a document."""
+    ids = [10, 11, 1, 12, 1, 1, 13]
+    write_jsonl(tmp_path / "tokens.jsonl", [{"ids": [0, *ids, 1]}, {"ids": [20, 21]}])
+    write_jsonl(tmp_path / "texts.jsonl", [{"text": "ab</s>cd<s></s>e"}, {"text": "fg"}])
+    tokenizer = load_tokenizer(str(byte_tokenizer(tmp_path / "tokenizer")))
+    sources = [
+        Source("texts", str(tmp_path / "texts.jsonl")),
+        Source("tokens", str(tmp_path / "tokens.jsonl"), token_field="ids"),
+    ]
+    stores = [built.store for built in build_stores(sources, tokenizer, tmp_path / "store")]
+    assert [store.num_documents for store in stores] == [2, 2]
+    spelled = tokenizer.encode(["ab</s>cd<s></s>e"])[0].tolist()
+    assert not {0, 1} & set(spelled)
+    folder = build_index(stores, PackOptions(64, held_out_fraction=0.0), tmp_path / "index").index.folder
+    (window,) = PackedWindows(folder)
+    assert len(window.piece_lengths) == len(set(window.document_ids)) == 4
+    layout = window.layout("document")
+    assert layout.num_documents == 4
+    labels, visible = layout.shift_labels(window.input_ids), layout.dense_mask()
+    from_zero = window.layout("document_reset").position_ids
+    seen = set()
+    for length, row in zip(window.piece_lengths, layout.piece_offsets.tolist(), strict=False):
+        rows = slice(row, row + length)
+        content = window.input_ids[rows].tolist()
+        seen.add(tuple(content[1:-1]))
+        assert (content[0], content[-1]) == (0, 1)
+        assert labels[rows].tolist() == [*content[1:], -100]  # every token is learned, the inner EOS and the one behind
+        assert from_zero[rows].tolist() == list(range(length))
+        assert visible[rows, rows].tolist() == torch.ones(length, length).tril().bool().tolist()
+        assert int(visible[rows].sum()) == length * (length + 1) // 2  # and of no other document
+    assert {tuple(ids), (20, 21), tuple(spelled)} <= seen
+
+
 def test_a_mask_of_the_store_decides_what_is_learned(tmp_path: Path) -> None:
     """Sources with a mask and without in one index; a document's end goes with its last token."""
     asked = [{"ids": list(range(10, 18)), "mask": [0, 0, 0, 0, 1, 1, 1, 1]}]

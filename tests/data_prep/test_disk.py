@@ -68,3 +68,20 @@ def test_a_folder_that_cannot_be_held_is_named_with_the_cause(tmp_path: Path, mo
 def test_errors_of_the_holder_are_its_own(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError), only_writer(tmp_path):
         raise BlockingIOError
+
+
+def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match=r"store: No space left on device: free some space"),
+        only_writer(tmp_path / "store"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DataError, match=r"a\.bin: Permission denied: change"), only_writer(tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied", "a.bin")
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3"])
+def test_json_that_is_no_object_is_damaged(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(DataError, match=r"manifest\.json is damaged \(a \w+ where an object should be\)"):
+        read_json(tmp_path / "manifest.json")

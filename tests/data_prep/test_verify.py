@@ -122,3 +122,23 @@ def test_an_index_that_breaks_its_own_rules(index: Path, field: str, value: int,
     (index / "manifest.json").write_text(json.dumps(manifest))
     assert PackIndex(index).hash == manifest["index_hash"]
     assert any(problem in found for found in verify_index(index))
+
+
+@pytest.mark.parametrize("name", ["files.jsonl", "skipped.jsonl"])
+@pytest.mark.parametrize("data", [b'{"half": ', b"3\n", b'{"name": "a"}\n{"name": "b"}\n'])
+def test_lists_of_inputs_and_of_skipped_records_are_checked(store: Path, name: str, data: bytes) -> None:
+    (store / name).write_bytes(data)
+    (problem,) = verify_store(store)
+    assert f"{name} is not what was written" in problem
+
+
+def test_a_manifest_that_lacks_something_is_named(store: Path, index: Path) -> None:
+    for folder, verify in ((store, verify_store), (index, verify_index)):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        for key in manifest:
+            for other in ({name: value for name, value in manifest.items() if name != key}, {**manifest, key: 3}):
+                (folder / "manifest.json").write_text(json.dumps(other))
+                found = verify(folder)
+                assert all(str(folder) in problem for problem in found)
+                assert found or key not in ("source", "hash", "counts", "shards", "stores", "splits", "index_hash"), key
+        (folder / "manifest.json").write_text(json.dumps(manifest))

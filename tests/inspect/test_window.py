@@ -149,3 +149,9 @@ def test_another_tokenizer_is_refused(index: Path, tmp_path: Path) -> None:
         run(config)
     config.data.tokenizer = str(byte_tokenizer(tmp_path / "copy"))  # the same tokenizer elsewhere will do
     run(config)
+
+
+def test_file_names_are_shown_in_a_line(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any bytes: line breaks would break the table, and bytes that are no UTF-8 cannot be printed."""
+    monkeypatch.setattr(PackedWindows, "origin", lambda self, document: ("a\n\x1b[2J\udce9 \u00e9.jsonl", 3))
+    assert ShownWindow(PackedWindows(index), 0, "anchor").origin(0) == "a\\n\\x1b[2J\\udce9 \u00e9.jsonl:3"

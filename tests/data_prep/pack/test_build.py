@@ -170,6 +170,29 @@ def test_everything_held_out_is_refused(tmp_path: Path) -> None:
         _pack([store], tmp_path / "index", held_out_fraction=min(fraction, 0.9999999))
 
 
+def test_a_source_that_is_held_out_entirely_is_refused_by_name(tmp_path: Path, stores: list[TokenStore]) -> None:
+    single = make_store(tmp_path, ["only one"], "single")
+    fraction = (int(single.text_hashes(0)[0]) + 2**60) / 2**64
+    assert fraction < 1
+    message = r"source single: held_out_fraction=.* keeps all of its 1 documents .* lower it .* leave the source out"
+    for mixture in ({}, {"first": 1.0, "single": 1.0}):
+        with pytest.raises(DataError, match=message):
+            _pack([stores[0], single], tmp_path / "index", held_out_fraction=fraction, mixture=mixture)
+    weights = {"first": 1.0, "single": 0.0}  # said to be left out
+    account = _pack([stores[0], single], tmp_path / "index", held_out_fraction=fraction, mixture=weights).index.manifest
+    assert account["account"]["single"]["held_out"]["documents"] == 1
+
+
+def test_a_source_that_is_dropped_entirely_is_refused_by_name(tmp_path: Path) -> None:
+    stores = [
+        make_store(tmp_path, ["x" * (_WINDOW - 2), "y" * (_WINDOW - 2)], "full"),
+        make_store(tmp_path, ["z"], "z"),
+    ]
+    with pytest.raises(DataError, match=r"source z: none of its 1 documents .* \(1 in the last window, dropped\)"):
+        _pack(stores, tmp_path / "index", held_out_fraction=0.0, last_windows="drop")
+    assert not (tmp_path / "index" / "manifest.json").exists()
+
+
 def test_the_same_again_does_nothing(tmp_path: Path, stores: list[TokenStore]) -> None:
     assert not _pack(stores, tmp_path).reused
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"}

@@ -76,6 +76,46 @@ def test_links_are_followed_and_circles_end(tmp_path: Path) -> None:
     assert _names(tmp_path / "corpus") == ["b.txt", "linked/a.txt"]
 
 
+def test_globs_follow_circles_of_links_once(tmp_path: Path) -> None:
+    _touch(tmp_path, "a/b/x.txt", "y.txt")
+    for name in ("a/up", "a/b/up", "a/b/again"):  # three ways round: 3 to the 40th paths
+        (tmp_path / name).symlink_to(tmp_path)
+    for pattern in ("**/*.txt", "**", "a/../**/*.txt", "**/**/*.txt"):
+        assert [name.rpartition("/")[2] for name in _names(f"{tmp_path}/{pattern}")] == ["x.txt", "y.txt"], pattern
+    assert _names(f"{tmp_path}/**/b/*.txt") == ["a/b/x.txt"]
+    assert _names(f"{tmp_path}/*/b/**/x*") == ["a/b/x.txt"]
+
+
+def test_a_relative_glob_of_any_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _touch(tmp_path, "a[1]/b/x.txt", ".hidden/x.txt", "x.txt")
+    monkeypatch.chdir(tmp_path)
+    assert _names("**/*.txt") == ["a[1]/b/x.txt", "x.txt"]
+
+
+def test_a_broken_link_is_refused(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.txt")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nothing")
+    (tmp_path / "gone.md").symlink_to("gone.md")
+    for path in (str(tmp_path), f"{tmp_path}/*.txt", f"{tmp_path}/**"):
+        with pytest.raises(DataError, match=r"gone\.\w+ is a link to nothing: mend it, remove it, or leave it out"):
+            _names(path)
+    assert _names(tmp_path, pattern="a*") == ["a.txt"]
+
+
+def test_a_folder_that_cannot_be_searched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _touch(tmp_path, "a.txt", "locked/b.txt")
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:  # root, whom tests may run as, can read everything
+        if path.endswith("locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match="locked cannot be searched: Permission denied"):
+        _names(tmp_path)
+
+
 def test_names_survive_a_move(tmp_path: Path) -> None:
     _touch(tmp_path, "here/a/b.txt")
     before = _names(tmp_path / "here")

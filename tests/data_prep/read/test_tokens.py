@@ -29,6 +29,9 @@ def _documents(ids: Any, mask: Any, ends: Any) -> list[Any]:
         [{"end": 2}, {"end": 5, "start": 2}],
         np.array([2, 5], np.uint32),
         np.array([[0, 2], [2, 5]]),
+        [2.0, 5.0],
+        np.array([2, 5], np.float32),
+        [[0.0, 2.0], [2, 5]],
     ],
 )
 def test_boundaries_in_every_form(ends: Any) -> None:
@@ -69,6 +72,13 @@ def test_empty_documents_between_boundaries_and_no_boundaries() -> None:
         ([1, 2], [1, 1], [[1, 0]], "boundaries do not fit the tokens"),
         ([1, 2], [1, 1], [{"start": 0}], "boundaries do not fit the tokens"),
         ([1, 2], [1, 1], ["x"], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], ["2"], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], [1.5, 2], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], [[0.5, 2]], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], [{"start": 0, "end": 1.9}], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], [float("nan")], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], [float("inf")], "boundaries do not fit the tokens"),
+        ([1, 2], [1, 1], np.array([1.5, 2.0]), "boundaries do not fit the tokens"),
         ([1, 2], [1, 1], None, "boundaries do not fit the tokens"),
     ],
 )

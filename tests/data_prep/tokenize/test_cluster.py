@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ from tests.data_prep.corpus import byte_tokenizer, folder_bytes, write_jsonl
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
     for number in range(6):
-        write_jsonl(tmp_path / "files" / f"{number}.jsonl", [{"text": f"text {number} {line}"} for line in range(50)])
+        write_jsonl(
+            tmp_path / "files" / f"{number}.jsonl",
+            [{"text": f"text {number} {line}", "body": "x"} for line in range(50)],
+        )
     return Source("many", str(tmp_path / "files"))
 
 
@@ -50,6 +54,53 @@ def test_ranks_one_after_the_other(tmp_path: Path, source: Source, expected: dic
     (built,) = plan.finish()
     assert folder_bytes(built.store.folder) == expected
     assert _plan(tmp_path, source).num_tasks(5) == 1  # nothing left: one rank that finds it so
+
+
+def test_ranks_of_an_old_plan_write_nothing_into_a_new_one(
+    tmp_path: Path, source: Source, expected: dict[str, bytes]
+) -> None:
+    old = _plan(tmp_path, source)
+    old.tokenize(None, 0, 3)
+    again = _plan(tmp_path, source)
+    old.tokenize(None, 1, 3)  # the same work: both go on
+    other = _plan(tmp_path, replace(source, text_field="body"))
+    before = folder_bytes(tmp_path / "store")
+    for plan in (old, again):
+        with pytest.raises(DataError, match=r"store/many is not made by this job's plan any more.*folder of its own"):
+            plan.tokenize(None, 2, 3)
+        with pytest.raises(DataError, match="is not made by this job's plan any more"):
+            plan.finish()
+    assert folder_bytes(tmp_path / "store") == before
+    other.tokenize(None)
+    assert other.finish()[0].store.manifest["options"]["text_field"] == "body"
+
+
+def test_a_rank_that_comes_when_the_store_is_finished(tmp_path: Path, source: Source, expected: object) -> None:
+    plan = _plan(tmp_path, source)
+    build_stores([source], load_tokenizer(str(tmp_path / "tokenizer")), tmp_path / "store")
+    with pytest.raises(DataError, match="another run finished it or began it anew"):
+        plan.tokenize(None)
+
+
+def test_who_begins_anew_waits_for_shards_under_way(
+    tmp_path: Path, source: Source, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that takes up a shard between the two looks at the locks: its plan stays, and so does its job."""
+    old = _plan(tmp_path, source)
+    plan = tmp_path / "store" / "many" / "plan.json"
+    before = plan.read_bytes()
+
+    def busy_without_plan(folder: Path) -> None:
+        if not plan.exists():
+            raise DataError(f"{folder} is being written by another process")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "wait_for_workers", busy_without_plan)
+        with pytest.raises(DataError, match="is being written by another process"):
+            _plan(tmp_path, replace(source, text_field="body"))
+    assert plan.read_bytes() == before
+    old.tokenize(None)
+    old.finish()
 
 
 _RUN = """
