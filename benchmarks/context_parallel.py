@@ -21,13 +21,11 @@ import argparse
 import csv
 import json
 import os
-import platform
 import socket
 import statistics
 import tempfile
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +37,11 @@ from matplotlib.figure import Figure
 from anchorcontext.console import plain_table, table_console
 from anchorcontext.data.length_mixes import MIXES, sample_window
 from anchorcontext.plots.style import MUTED, color_of, new_figure, save, styled
+from benchmarks.environment import machine
 from benchmarks.measure import error, exact, inputs, measure
 from benchmarks.methods import ONE_RANK, PEERS, Shape, methods_of
 
+PACKAGES = ("torch", "deepspeed", "ring-flash-attn", "flash-attn")
 DTYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
 COLUMNS = ("method", "seconds", "share", "thread_share", "spread", "mib_sent", "peak_mib", "error", "note")
 """Of the CSV and the table. `seconds`: the slowest rank's. `share`: one-rank seconds / ranks / `seconds`.
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = summarize(by_rank, names, options.ranks)
     case = {key: value for key, value in vars(options).items() if key != "output"}
     case["documents"] = sample_window(options.mix, options.window_tokens, options.seed)
-    environment = {**machine(), "load_average_before": load_before, "load_average_after": os.getloadavg()}
+    environment = {**machine(PACKAGES), "load_average_before": load_before, "load_average_after": os.getloadavg()}
     write(folder, lines, refused, case, environment)
     show(lines, refused)
     print(f"written to {folder}")
@@ -175,29 +175,6 @@ def summarize(by_rank: list[list[dict[str, float]]], names: list[list[str]], ran
             }
         )
     return lines
-
-
-def machine() -> dict[str, Any]:
-    """What it ran on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    flags = set(fields.get("flags", "").split())
-    return {
-        "processor": fields.get("model name", platform.processor()),
-        "cores": os.cpu_count(),
-        "vector_units": [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags],
-        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("torch", "deepspeed", "ring-flash-attn", "flash-attn")},
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def write(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -16,17 +17,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import pack_index, tokenizing
+from benchmarks.environment import machine
 from benchmarks.figures import Figure
+
+PACKAGES = ("numpy", "orjson", "tiktoken", "tokenizers", "datasets", "llama-models")
 
 PARTS = {"tokenizing": tokenizing.figures, "index": pack_index.figures}
 """What is measured: each takes a folder to work in and yields figures."""
 
 
 def main() -> None:
-    """Measure, print and, if asked, write `packing.json`."""
+    """Measure, print and, if asked, write `results.json`."""
     parser = argparse.ArgumentParser(description="Figures of packing beside their targets.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--output", type=Path, help="folder for packing.json")
+    parser.add_argument("--output", type=Path, help="folder for results.json")
     arguments = parser.parse_args()
     found: list[Figure] = []
     for part in arguments.parts:
@@ -38,7 +42,8 @@ def main() -> None:
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
         rows = [{**vars(figure), "reached": figure.reached} for figure in found]
-        (arguments.output / "packing.json").write_text(json.dumps(rows, indent=2) + "\n")
+        content = {"machine": {**machine(PACKAGES), "load_average_after": os.getloadavg()}, "results": rows}
+        (arguments.output / "results.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def table(figures: list[Figure]) -> Table:

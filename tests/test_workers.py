@@ -1,7 +1,6 @@
 """The test workers themselves: results in rank order, and a failure that does not hang its peers."""
 
 import os
-import time
 from collections.abc import Callable
 
 import pytest
@@ -38,8 +37,6 @@ def test_results_come_by_rank() -> None:
     ],
 )
 def test_a_failure_names_its_rank_and_leaves_a_fresh_world(function: Callable[[], None], words: str) -> None:
-    started = time.monotonic()
     with pytest.raises(WorkerError, match=f"rank 1:(.|\n)*{words}"):
         run_on(2, function)
-    assert time.monotonic() - started < 60
     assert run_on(2, rank_times, 1) == [0, 1]

@@ -13,6 +13,7 @@ import torch
 from anchorcontext import WindowLayout, plan_context
 from anchorcontext.data.length_mixes import sample_window
 from benchmarks import context_parallel as benchmark
+from benchmarks.environment import machine
 from benchmarks.methods import ONE_RANK, PEERS
 from tests.context_parallel.flash_stand_in import flash_attn_stand_in
 from tests.workers import run_on
@@ -45,7 +46,7 @@ def test_every_method_is_measured_side_by_side(tmp_path: Path, capsys: pytest.Ca
         assert by_name[f"gather {policy}"]["mib_sent"] * 2**20 == pytest.approx(3 * rows * 2 * 2 * 16 * 2)
     assert by_name["gather auto"]["mib_sent"] < by_name["ring-flash-attn llama3"]["mib_sent"]
 
-    benchmark.write(tmp_path, lines, refused, {"ranks": 2}, benchmark.machine())
+    benchmark.write(tmp_path, lines, refused, {"ranks": 2}, machine(benchmark.PACKAGES))
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         assert [row["method"] for row in csv.DictReader(file)] == [line["method"] for line in lines]
     record = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ def test_the_index_in_figures(
         monkeypatch.setattr(pack_index, name, value)
     monkeypatch.setattr(sys, "argv", ["packing", "--parts", "index", "--output", str(tmp_path)])
     packing.main()
-    rows = {row["name"]: row for row in json.loads((tmp_path / "packing.json").read_text())}
+    rows = {row["name"]: row for row in json.loads((tmp_path / "results.json").read_text())["results"]}
     for begin in ("golden", "documents cut that would have fitted", "mixture"):
         assert next(row for name, row in rows.items() if name.startswith(begin))["reached"]
     text = capsys.readouterr().out

@@ -7,7 +7,6 @@ import importlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -207,9 +206,7 @@ def test_a_killed_run_leaves_no_process(demo: dict[str, ModuleType], tmp_path: P
         "print('step 1/4 x'); print('step 2/4 x', flush=True); time.sleep(60)\n"
     )
     runner = runner_of(demo, tmp_path, command("Is killed", ["python", "-c", script], 1, kill_at_step=2))
-    started = time.monotonic()
     runner.run_all()
-    assert time.monotonic() - started < 30
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
