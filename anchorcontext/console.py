@@ -24,11 +24,19 @@ _WIDTH_WITHOUT_TERMINAL = 140
 
 
 def table_console() -> Console:
-    """A console on standard output; in a file or a pipe, wide enough that no table is cut."""
-    console = Console(highlight=False)
+    """A console on standard output; in a file or a pipe, wide enough that no table is cut.
+
+    Names of sources and paths are shown as they are: `[/x]` is no markup and `:x:` no emoji.
+    """
+    console = plain_console()
     if not console.is_terminal and console.width < _WIDTH_WITHOUT_TERMINAL:
-        console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+        console = plain_console(_WIDTH_WITHOUT_TERMINAL)
     return console
+
+
+def plain_console(width: int | None = None) -> Console:
+    """A console on standard output that shows every text as it is."""
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def plain_table(title: str, columns: Sequence[str], left: Collection[str] = ()) -> Table:
@@ -76,7 +84,7 @@ def progress_bar(*extra: ProgressColumn, counter: ProgressColumn | None = None, 
     """
     console = Console(file=sys.stderr)
     columns: tuple[ProgressColumn, ...] = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         counter or MofNCompleteColumn(),
         *extra,

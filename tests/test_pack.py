@@ -298,3 +298,46 @@ def test_from_the_command_line(
     message = capsys.readouterr().err
     assert "is not what this config makes" in message
     assert "Traceback" not in message
+
+
+def test_names_and_paths_are_shown_as_they_are(
+    config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("[red]x", ":smile:", "$_{no formula$", "a=b,\u00fc")
+    config.data.sources = dict.fromkeys(names, config.data.sources["code"])
+    config.data.store = str(tmp_path / "a[" / "b]" / "store")
+    config.data.mixture = dict.fromkeys(config.data.sources, 1.0)
+    config.page = True
+    pack.run(config)
+    printed = capsys.readouterr().out
+    for name in names:
+        assert f"store {config.data.store}/{name}: tokenized" in printed
+        assert printed.count(f"\n  {name} ") == 2
+
+
+def test_a_finished_store_that_cannot_be_written_is_reused(config: PackConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack.run(config)
+    files = {path: path.stat().st_mtime_ns for path in Path(config.data.store).rglob("*")}
+    monkeypatch.setattr("os.access", lambda path, mode: not Path(path).is_relative_to(config.data.store))
+    config.data.index += "-2"
+    pack.run(config)
+    assert len(PackedWindows(config.data.index)) > 0
+    assert {path: path.stat().st_mtime_ns for path in Path(config.data.store).rglob("*")} == files
+    config.data.sources["code"].text_field = "other"
+    config.overwrite = True
+    with pytest.raises(DataError, match="cannot be written"):
+        pack.run(config)
+
+
+def test_an_index_finds_stores_that_were_moved_after_packing_again(config: PackConfig, tmp_path: Path) -> None:
+    pack.run(config)
+    before = PackedWindows(config.data.index)
+    first = before[0].input_ids
+    Path(config.data.store).rename(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="Move an index together with its stores"):
+        PackedWindows(config.data.index)
+    config.data.store = str(tmp_path / "elsewhere")
+    pack.run(config)
+    after = PackedWindows(config.data.index)
+    assert after.index_hash == before.index_hash
+    assert after[0].input_ids.equal(first)

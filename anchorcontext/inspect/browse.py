@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorcontext.config.errors import ConfigError
+from anchorcontext.console import plain_console
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.inspect.window import ShownWindow, boundary_table
@@ -167,7 +168,7 @@ def browse(windows: PackedWindows, text: TokenText, number: int, arm: str, bound
     """Show boundaries as keys ask for them, until the reader leaves."""
     place = Place(number, 0, arm)
     shown = ShownWindow(windows, number, arm)
-    console = Console(highlight=False)
+    console = plain_console()
     with console.screen(hide_cursor=True) as screen, _single_keys():
         keys = _read_keys()
         while not place.done:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anchorcontext.plots.style import INK, MUTED, SERIES, color_of, new_figure, styled, whole_numbers
+from anchorcontext.plots.style import INK, MUTED, SERIES, color_of, new_figure, plain, styled, whole_numbers
 
 _DOUBLINGS = (
     ("documents_in", "documents read", 1),
@@ -41,7 +41,7 @@ def draw_lengths(sources: Mapping[str, Mapping[str, Sequence[int]]], window_toke
     for axes, (key, label, unit) in zip(panels.flat, _DOUBLINGS, strict=True):
         below = np.zeros(most)
         for number, (source, heights) in enumerate(zip(sources, stacked[key] / unit, strict=True)):
-            bars = {"width": 0.92, "align": "edge", "color": color_of(number), "label": source}
+            bars = {"width": 0.92, "align": "edge", "color": color_of(number), "label": plain(source)}
             axes.bar(np.arange(most)[first:], heights[first:], bottom=below[first:], **bars)
             below = below + heights
         axes.axvline(np.log2(window_tokens), color=INK, linestyle="--", linewidth=1.2)
@@ -79,7 +79,7 @@ def draw_sources(tokens: Mapping[str, int], wanted: Mapping[str, int]) -> Figure
         )  # fmt: skip
     axes.margins(x=0.12)
     axes.set_xlim(left=0)
-    axes.set_yticks(places, list(tokens))
+    axes.set_yticks(places, [plain(source) for source in tokens])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("training tokens (millions)")
     axes.set_title("Sources" + (" (line: what the mixture wanted)" if wanted else ""))

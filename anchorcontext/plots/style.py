@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -74,17 +75,26 @@ def whole_numbers(axes: Axes, *names: str) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
+def plain(name: str) -> str:
+    """A name as it is, where a text between two $ would be a formula."""
+    return name.replace("$", r"\$")
+
+
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure; the name's suffix says the format (.png, .svg, .pdf)."""
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(_STYLE):
-        figure.savefig(path, dpi=_DPI)
+    _write(figure, path)
 
 
 def to_png(figure: Figure) -> bytes:
     """A figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
-        figure.savefig(buffer, format="png", dpi=_DPI)
+    _write(figure, buffer, format="png")
     return buffer.getvalue()
+
+
+def _write(figure: Figure, target: Path | io.BytesIO, **options: Any) -> None:
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")  # a box in the figure says it too
+        figure.savefig(target, dpi=_DPI, **options)

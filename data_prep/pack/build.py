@@ -56,7 +56,7 @@ def build_index(
                     raise
                 differences = [str(error)]
             if not differences:
-                return BuiltIndex(existing, reused=True)
+                return BuiltIndex(_with_places(existing, stores), reused=True)
             if not overwrite:
                 raise DataError(
                     f"the pack index {folder} was packed with other options:\n"
@@ -233,6 +233,15 @@ def _check_trained_on(per_source: Sequence[dict[str, Any]], names: Sequence[str]
 def _store_entry(store: TokenStore, folder: Path) -> dict[str, str]:
     path = Path(os.path.relpath(store.folder.resolve(), folder.resolve())).as_posix()
     return {"source": store.source, "path": path, "hash": store.hash}
+
+
+def _with_places(index: PackIndex, stores: Sequence[TokenStore]) -> PackIndex:
+    """The index with its stores where they lie now: they, or it, may have been moved."""
+    entries = [_store_entry(store, index.folder) for store in stores]
+    if entries == index.manifest["stores"]:
+        return index
+    write_json(index.folder / MANIFEST, {**index.manifest, "stores": entries})
+    return PackIndex(index.folder)
 
 
 def _differences(manifest: dict[str, Any], stores: Sequence[TokenStore], options: PackOptions) -> list[str]:

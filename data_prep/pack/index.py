@@ -96,6 +96,12 @@ class PackIndex:
         """
         stores = []
         for entry in self.manifest["stores"]:
+            if not (self.folder / entry["path"]).is_dir():
+                raise DataError(
+                    f"no token store in {self.folder / entry['path']}, where the index {self.folder} has it. "
+                    "Move an index together with its stores; or run `anchorcontext pack` with data.store and "
+                    "data.index as they lie now"
+                )
             store = TokenStore(self.folder / entry["path"])
             if store.hash != entry["hash"]:
                 raise DataError(

@@ -15,6 +15,7 @@ from data_prep.read.source import Source
 BAD_JSON = "bad JSON"
 BAD_CSV = "bad CSV"
 BAD_UTF8 = "bad UTF-8"
+NULS = "full of NUL"
 NOT_AN_OBJECT = "not a JSON object"
 NO_TEXT_FIELD = "no text field"
 NO_TOKEN_FIELD = "no token field"
@@ -35,6 +36,8 @@ MAX_RECORD_BYTES = 1 << 30
 _FINE = (EMPTY, FILTERED)
 _TOLERATED = 100
 _DETAIL_CHARACTERS = 200
+# Of a text that is one; a stray NUL is left to the tokenizer.
+_NUL_SHARE = 0.1
 _FIELDS_SHOWN = 20
 
 
@@ -129,9 +132,10 @@ def document_of_row(row: Row, source: Source) -> Document | Skipped:
     if not text or text.isspace():
         return Skipped(row.line, EMPTY)
     try:
-        return Document(text, text.encode("utf-8"), row.line)
+        utf8 = text.encode("utf-8")
     except UnicodeEncodeError as error:  # a lone surrogate, escaped in the JSON
         return Skipped(row.line, BAD_UTF8, shorten(str(error)))
+    return _full_of_nul(utf8, row.line) or Document(text, utf8, row.line)
 
 
 def document_of_bytes(data: bytes, line: int) -> Document | Skipped:
@@ -140,7 +144,17 @@ def document_of_bytes(data: bytes, line: int) -> Document | Skipped:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         return Skipped(line, BAD_UTF8, shorten(str(error)))
-    return Skipped(line, EMPTY) if not text or text.isspace() else Document(text, data, line)
+    if not text or text.isspace():
+        return Skipped(line, EMPTY)
+    return _full_of_nul(data, line) or Document(text, data, line)
+
+
+def _full_of_nul(utf8: bytes, line: int) -> Skipped | None:
+    """Refuse UTF-16 without its mark, and binary data, which are UTF-8 by chance."""
+    count = utf8.count(0)
+    if count <= _NUL_SHARE * len(utf8):
+        return None
+    return Skipped(line, NULS, f"{count} of {len(utf8)} bytes: UTF-16, or no text")
 
 
 def unfit(row: Row, source: Source) -> Skipped | None:

@@ -175,7 +175,8 @@ def _open_from_the_front(file: InputFile, source: Source, on_bytes: OnBytes) -> 
         if file.format == "mds":
             items: Items = read_mds(stream.file, file, source)
         else:
-            items = FROM_THE_FRONT[file.format](stream.file, file)
+            wanted = (source.wanted_fields(),) if file.format == "csv" else ()
+            items = FROM_THE_FRONT[file.format](stream.file, file, *wanted)
         yield items, stream.finish, lambda: stream.num_newlines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -109,7 +110,8 @@ def build_stores(
         raise DataError("no sources: name at least one under data.sources")
     with ExitStack() as stack:
         for source in sources:
-            stack.enter_context(only_writer(folder / source.name))
+            if _is_writable(folder / source.name):
+                stack.enter_context(only_writer(folder / source.name))
         plan = plan_stores(
             sources,
             tokenizer,
@@ -186,6 +188,11 @@ def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwri
     return _Job(source, folder, units, sample, reused=False)
 
 
+def _is_writable(folder: Path) -> bool:
+    """Whether a store's folder must be held: a finished one that nobody here can write is reused or refused."""
+    return os.access(folder, os.W_OK) or not (folder / MANIFEST).is_file()
+
+
 def _sample(job: _Job) -> list[str]:
     """The first documents of some files, spread over the source."""
     files = [file for unit in job.units for file in unit.files]
@@ -205,6 +212,12 @@ def _sample(job: _Job) -> list[str]:
 def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     """Make the folder ready; the number of shards that an interrupted run of the same work had finished."""
     folder = job.folder
+    if not _is_writable(folder):
+        if not job.reused:
+            raise DataError(
+                f"the token store {folder} cannot be written, and so not made anew: choose another data.store"
+            )
+        return 0
     if job.reused:
         sweep(folder)
         return 0

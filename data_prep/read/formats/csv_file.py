@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 from data_prep.errors import DataError
@@ -15,11 +15,17 @@ from data_prep.read.input_file import InputFile
 _MAX_FIELD_CHARACTERS = 1 << 28
 
 
-def read_csv(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
+def read_csv(stream: BinaryIO, file: InputFile, wanted: Collection[str] = ()) -> Iterator[Row | Skipped]:
     """Rows by the names in the first line; a row of another length is a bad one.
 
     Bytes that are no UTF-8 become lone surrogates, so that only the row they are in is bad. A quote
     that is never closed swallows all that is behind it: each of those lines is a bad record.
+
+    Args:
+        wanted: columns of which there must not be two; of others the last is read.
+
+    Raises:
+        DataError: no header, or one that has a wanted column twice.
     """
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -49,6 +55,11 @@ def read_csv(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
             break
         if header is None:
             header = row or None
+            if twice := [name for name in wanted if row.count(name) > 1]:
+                raise DataError(
+                    f"{file.path}: its header has the column {twice[0]!r} {row.count(twice[0])} times, and only one "
+                    "can be meant: rename the others"
+                )
         elif row and len(row) != len(header):
             found = f"{len(row)} columns where the header has {len(header)}"
             yield Skipped(line, BAD_CSV, found + _lines(line, rows.line_num))

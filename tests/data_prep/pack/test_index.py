@@ -29,7 +29,7 @@ def test_another_format_version(tmp_path: Path) -> None:
 def test_a_store_that_is_gone(tmp_path: Path) -> None:
     index = PackIndex(make_index(tmp_path, ["text"], window_tokens=16))
     shutil.rmtree(tmp_path / "store")
-    with pytest.raises(DataError, match=r"no token store in .*make it with `anchorcontext pack`"):
+    with pytest.raises(DataError, match=r"no token store in .*Move an index together with its stores"):
         index.open_stores()
 
 

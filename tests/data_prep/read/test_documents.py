@@ -149,3 +149,16 @@ def test_empty_sources_say_what_they_hold(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"text": ""}, {"text": None}, b"{", {"body": "x"}])
     with pytest.raises(DataError, match=r"1 empty document, 1 text is null, 1 bad JSON, 1 no text field.*found: body"):
         _check(tmp_path)
+
+
+def test_text_full_of_nul_is_none() -> None:
+    utf16 = "UTF-16 without a mark".encode("utf-16-le")
+    (record,) = _read(utf16, "text")
+    assert isinstance(record, Skipped)
+    assert (record.reason, record.is_bad) == ("full of NUL", True)
+    assert record.detail == "21 of 42 bytes: UTF-16, or no text"
+    (record,) = _read(json.dumps({"text": utf16.decode()}).encode())
+    assert isinstance(record, Skipped)
+    assert record.reason == "full of NUL"
+    (record,) = _read(b"a stray one\0 is left", "text")
+    assert isinstance(record, Document)

@@ -70,3 +70,11 @@ def test_a_first_line_that_is_no_header(tmp_path: Path) -> None:
 def test_empty_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"")
     assert read(tmp_path) == []
+
+
+def test_a_wanted_column_that_is_there_twice_is_refused_and_another_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,id,id\nx,1,2\n")
+    assert texts(read(tmp_path)) == ["x"]
+    (tmp_path / "a.csv").write_text("text,id,text\nx,1,y\n")
+    with pytest.raises(DataError, match=r"a\.csv: its header has the column 'text' 2 times"):
+        read(tmp_path)
