@@ -22,7 +22,7 @@ from anchorcontext.data.windows import PackedWindows
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("runs/demo")
 
-BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 500, 40, 40
+BASE_STEPS, EXTEND_STEPS, CONTROL_STEPS = 400, 40, 40
 """As in configs/experiment/demo_*.yaml."""
 KILL_AT_STEP = 20
 """After the checkpoint of step 18, so that two steps are lost and done again."""
@@ -87,31 +87,35 @@ def demo_commands() -> list[Command]:
             ["python", "examples/demo/prepare.py", "--output", f"{FOLDER}/start"],
             12,
         ),
-        Command("Tokenize, and pack windows of 128 tokens", ["anchorcontext", "pack", "data=demo_128"], 10),
-        Command("Pack windows of 4,096 from the same tokens", ["anchorcontext", "pack", "data=demo_4096"], 2),
+        Command(
+            "Tokenize, and pack windows of 128 tokens", ["anchorcontext", "pack", "data=demo_128", "page=false"], 14
+        ),
+        Command(
+            "Pack windows of 4,096 from the same tokens", ["anchorcontext", "pack", "data=demo_4096", "page=false"], 4
+        ),
         Command(
             "Look at a window and at its mask",
             inspect_words,
-            5,
+            8,
         ),
         Command(
             "Train the base at 128 tokens, on 2 ranks",
             [*TORCHRUN, "anchorcontext.train", "experiment=demo_base"],
-            120,
+            100,
             show=False,
         ),
         Command(
             "Extend it to 4,096 tokens, 2 ranks sharing each window; kill it half-way",
             extend,
-            35,
+            51,
             show=False,
             kill_at_step=KILL_AT_STEP,
         ),
-        Command("The same command again: it goes on from its last checkpoint", extend, 35, show=False),
+        Command("The same command again: it goes on from its last checkpoint", extend, 66, show=False),
         Command(
             "The control: as many extra tokens at 128",
             [*TORCHRUN, "anchorcontext.train", "experiment=demo_control"],
-            25,
+            54,
             show=False,
         ),
         Command(
@@ -121,9 +125,9 @@ def demo_commands() -> list[Command]:
                 *("anchorcontext.evaluate", "data=demo_4096", "windows=8", f"output={FOLDER}/evaluation"),
                 "+models=" + "{" + ", ".join(f"{name}: {path}" for name, path in models.items()) + "}",
             ],
-            30,
+            28,
         ),
-        Command("One page of all of it", ["anchorcontext", "report", *(f"{k}={v}" for k, v in report.items())], 8),
+        Command("One page of all of it", ["anchorcontext", "report", *(f"{k}={v}" for k, v in report.items())], 10),
     ]
 
 
