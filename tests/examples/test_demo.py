@@ -198,7 +198,7 @@ def test_a_failing_command_says_what_it_printed(demo: dict[str, ModuleType], tmp
 def test_a_killed_run_leaves_no_process(demo: dict[str, ModuleType], tmp_path: Path) -> None:
     """A launcher's worker has a session of its own, so that no signal to the launcher's group reaches it."""
     command = demo["commands"].Command
-    worker = "import time; time.sleep(60)"
+    worker = "import time; time.sleep(600)"
     script = (
         "import subprocess, sys, time\n"
         f"worker = subprocess.Popen([sys.executable, '-c', {worker!r}], start_new_session=True)\n"
