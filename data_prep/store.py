@@ -12,7 +12,8 @@ A folder with `manifest.json`, `files.jsonl` (the input files, or parts of large
   tokens);
 - `{i:05d}.mask.bin`    uint8 a token, 1 where it is trained on; only where a document came with a mask.
 
-The manifest is written last: a folder without one is not a store yet.
+The manifest, with sizes and checksums of all of them, is written last: a folder without one is not a
+store yet.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ import numpy as np
 from data_prep.errors import DataError
 from data_prep.pack.index import SPLITS, PackIndex, index_hash
 from data_prep.pack.pieces import ENDS_DOCUMENT, STARTS_DOCUMENT
-from data_prep.read import FILTERED
-from data_prep.store import FILES, MANIFEST, MASK, SKIPPED, TokenStore, shard_file, store_hash
+from data_prep.store import MANIFEST, MASK, TokenStore, shard_file, store_hash
 
 OnBytes = Callable[[int], None]
 _BLOCK_BYTES = 1 << 22
@@ -41,9 +39,11 @@ def verify_store(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None)
 
 
 def _store_problems(store: TokenStore, on_bytes: OnBytes) -> list[str]:
-    problems = [f"{store.folder / name} is missing" for name in (FILES, SKIPPED) if not (store.folder / name).is_file()]
+    problems = []
     if store_hash(store.manifest) != store.hash:
         problems.append(f"{store.folder}: its manifest has been changed: its hash is not that of its contents")
+    for name, written in store.manifest["lists"].items():
+        problems += _checksum(store.folder / name, written, on_bytes)
     shards = store.manifest["shards"]
     for name in ("documents", "tokens", "text_bytes"):
         if store.manifest["counts"][name] != sum(shard[name] for shard in shards):
@@ -52,7 +52,7 @@ def _store_problems(store: TokenStore, on_bytes: OnBytes) -> list[str]:
         for kind, written in shard["files"].items():
             problems += _checksum(store.folder / shard_file(number, kind), written, on_bytes)
         problems += [f"{store.folder / shard_file(number, 'tokens')}: {found}" for found in _shard(store, number)]
-    return [*problems, *_lists(store)]
+    return problems
 
 
 def verify_index(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None) -> list[str]:
@@ -85,11 +85,15 @@ def _index_problems(index: PackIndex, on_bytes: OnBytes) -> list[str]:
 
 def store_bytes(folder: str | Path) -> int:
     """How many bytes `verify_store` reads."""
-    shards = TokenStore(folder).manifest["shards"]
-    return sum(written["bytes"] for shard in shards for written in shard["files"].values())
+    manifest = TokenStore(folder).manifest
+    files = [manifest["lists"], *(shard["files"] for shard in manifest["shards"])]
+    return sum(written["bytes"] for of in files for written in of.values())
 
 
 def _checksum(path: Path, written: Mapping[str, Any], on_bytes: OnBytes) -> Iterator[str]:
+    if not path.is_file():
+        yield f"{path} is missing"
+        return
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -115,27 +119,6 @@ def _shard(store: TokenStore, number: int) -> Iterator[str]:
         yield f"token id {largest} of a vocabulary of {store.tokenizer['vocab_size']}"
     if MASK in shard["files"] and shard["files"][MASK]["bytes"] != len(tokens):
         yield f"a mask of {shard['files'][MASK]['bytes']} tokens"
-
-
-def _lists(store: TokenStore) -> Iterator[str]:
-    """Whether the lists of inputs and of skipped records are as long as the manifest and the tables say."""
-    counts, shards = store.manifest["counts"], range(store.num_shards)
-    listed = sum(count for reason, count in counts["skipped"].items() if reason != FILTERED)
-    last = max((int(store.table(number)[:, 0].max(initial=-1)) for number in shards), default=-1)
-    for name in (FILES, SKIPPED):
-        path = store.folder / name
-        if not path.is_file():
-            continue  # said already
-        try:
-            entries = [json.loads(line) for line in path.read_bytes().splitlines()]
-            if name == SKIPPED:
-                as_long = len(entries) == listed
-            else:
-                as_long = len({entry["name"] for entry in entries}) == counts["files"] and len(entries) > last
-        except _DAMAGED:
-            as_long = False
-        if not as_long:
-            yield f"{path} is not what was written: make the store anew with `anchorcontext pack overwrite=true`"
 
 
 def _split(index: PackIndex, split: str, stores: list[TokenStore]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import glob
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -18,8 +19,32 @@ def check_apart(source: Source, folder: Path, what: str, names: Iterable[str]) -
         names: of such files.
 
     Raises:
-        DataError: the folder lies inside the source's, whose pattern takes one of the names.
+        DataError: the source's folder, or its glob, and its pattern take one of the names.
     """
-    inside = folder.resolve().is_relative_to(Path(source.path).expanduser().resolve())
-    if inside and any(fnmatch(name, source.pattern) for name in names):
+    if any(_takes(source, folder.resolve() / name) for name in names):
         raise DataError(f"source {source.name}: {what} {folder} lies inside {source.path}: put it elsewhere")
+
+
+def _takes(source: Source, file: Path) -> bool:
+    """Whether the source would read a file with that path, if it were there."""
+    path = Path(source.path).expanduser()
+    fixed = 0
+    while fixed < len(path.parts) and not glob.has_magic(path.parts[fixed]):
+        fixed += 1
+    if fixed == len(path.parts) or path.exists():
+        return file.is_relative_to(path.resolve()) and fnmatch(file.name, source.pattern)
+    root = Path(*path.parts[:fixed]).resolve()
+    if not file.is_relative_to(root):
+        return False
+    parts, wanted = file.relative_to(root).parts, path.parts[fixed:]
+    folders = any(_matches(parts[:depth], wanted) for depth in range(len(parts)))
+    return _matches(parts, wanted) or (folders and fnmatch(file.name, source.pattern))
+
+
+def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a glob's parts match those of a path."""
+    if not wanted or not parts:
+        return not parts and all(part == "**" for part in wanted)
+    if wanted[0] == "**":
+        return _matches(parts, wanted[1:]) or _matches(parts[1:], wanted)
+    return fnmatch(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])

@@ -37,8 +37,10 @@ def finish_store(
     for reason, count in itertools.chain.from_iterable(record["skipped"].items() for record in records):
         skipped[reason] = skipped.get(reason, 0) + count
     check_bad(source, sum(record["documents"] for record in records), skipped)
-    _gather_skipped(folder, [skipped_file(folder, unit.number) for unit in units], inputs)
-    write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode())
+    lists = {
+        SKIPPED: _gather_skipped(folder, [skipped_file(folder, unit.number) for unit in units], inputs),
+        FILES: write_file(folder / FILES, "".join(json.dumps(entry) + "\n" for entry in inputs).encode()),
+    }
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "source": source.name,
@@ -53,6 +55,7 @@ def finish_store(
             "skipped": dict(sorted(skipped.items())),
         },
         **({} if sample is None else {"sample": sample}),
+        "lists": lists,
         "shards": records,
     }
     if not manifest["counts"]["documents"]:
@@ -85,8 +88,8 @@ def _with_lines_before(inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _gather_skipped(folder: Path, parts: Sequence[Path], inputs: Sequence[dict[str, Any]]) -> None:
-    """Every unit's list of skipped records in one, with the lines of whole files."""
+def _gather_skipped(folder: Path, parts: Sequence[Path], inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Every unit's list of skipped records in one, with the lines of whole files; its size and checksum."""
     gathered = CheckedFile(folder / SKIPPED)
     try:
         for line in itertools.chain.from_iterable(_lines(path) for path in parts):
@@ -96,7 +99,7 @@ def _gather_skipped(folder: Path, parts: Sequence[Path], inputs: Sequence[dict[s
             where = f"{origin['name']}:{number}" if number else origin["name"]
             said = {"where": where, "reason": entry["reason"], "detail": entry["detail"]}
             gathered.write((json.dumps(said, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
-        gathered.commit()
+        return gathered.commit()
     except BaseException:
         gathered.discard()
         raise

@@ -49,7 +49,8 @@ def _reseal_store(folder: Path) -> None:
 def test_a_sound_store_and_every_byte_read(store: Path) -> None:
     read: list[int] = []
     assert verify_store(store, read.append) == []
-    assert sum(read) == store_bytes(store) == sum(path.stat().st_size for path in store.glob("*.bin"))
+    files = [path for path in store.iterdir() if path.name != "manifest.json"]
+    assert sum(read) == store_bytes(store) == sum(path.stat().st_size for path in files)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "ends", "table", "hashes"])
@@ -62,8 +63,7 @@ def test_what_is_no_store(store: Path, tmp_path: Path) -> None:
     (problem,) = verify_store(tmp_path / "nothing")
     assert "no token store" in problem
     (store / "files.jsonl").unlink()
-    (problem,) = verify_store(store)
-    assert "files.jsonl is missing" in problem
+    assert any("files.jsonl is missing" in problem for problem in verify_store(store))
     manifest = json.loads((store / "manifest.json").read_text())
     manifest["counts"]["documents"] += 1
     manifest["source"] = "other"
@@ -140,5 +140,5 @@ def test_a_manifest_that_lacks_something_is_named(store: Path, index: Path) -> N
                 (folder / "manifest.json").write_text(json.dumps(other))
                 found = verify(folder)
                 assert all(str(folder) in problem for problem in found)
-                assert found or key not in ("source", "hash", "counts", "shards", "stores", "splits", "index_hash"), key
+                assert found or key not in ("source", "hash", "counts", "lists", "shards", "stores", "splits", "index_hash"), key
         (folder / "manifest.json").write_text(json.dumps(manifest))
