@@ -12,12 +12,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from anchorcontext.config.compose import compose
 from anchorcontext.config.errors import ConfigError, RunError
+from anchorcontext.config.schema import SCHEMAS
 from data_prep.errors import DataError
 
 EXIT_FAILED = 1
@@ -36,13 +38,14 @@ def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None
     """The `main()` of a command: `command` names its schema and its YAML, `run` gets the typed config.
 
     `main()` reads `sys.argv`: overrides, Hydra's flags (`--help`, `--cfg job --resolve`,
-    `--config-dir`) and the `--local_rank` of the deepspeed launcher. On a config or data error it
-    prints one message a node and exits with code 2; on what ends a run under way, with code 1.
+    `--config-dir`), the command's own switches and the `--local_rank` of the deepspeed launcher. On a
+    config or data error it prints one message a node and exits with code 2; on what ends a run under
+    way, with code 1.
     """
 
     def main() -> None:
         try:
-            composed = compose(command, take_local_rank(sys.argv[1:]))
+            composed = compose(command, switches(command, take_local_rank(sys.argv[1:])))
             if composed is None:
                 return  # --help, --cfg and the like have printed what was asked for
             _overrides[:] = composed.overrides
@@ -87,6 +90,12 @@ def take_local_rank(arguments: Sequence[str]) -> list[str]:
         os.environ.setdefault("LOCAL_RANK", value)
         return remaining[:index] + remaining[index + (1 if equals else 2) :]
     return remaining
+
+
+def switches(command: str, arguments: Sequence[str]) -> list[str]:
+    """`arguments` with a command's own switches as overrides: `--verify` is `verify=true`."""
+    known = {f"--{field.name}" for field in fields(SCHEMAS[command]) if field.type == "bool"}
+    return [f"{argument[2:]}=true" if argument in known else argument for argument in arguments]
 
 
 def _about_file(error: OSError) -> str:

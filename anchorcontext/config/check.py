@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
-from anchorcontext.config.fields import RANGES, field_problems, nested_problems
+from anchorcontext.config.fields import RANGES, field_problems, how_to_give, nested_problems
 from anchorcontext.config.files import index_problems, model_problems, tokenizer_problems, weights_problems
 from anchorcontext.config.pack_check import pack_problems
 from anchorcontext.config.schema import (
@@ -46,6 +46,8 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
             found += pack_problems(config)
             found += balance_problems(config.balance)
         case InspectConfig():
+            if config.data.index == MISSING and (not config.verify or config.data.store == MISSING):
+                found.append(Problem("data.index", MISSING, how_to_give("data.index")))
             found += index_problems(config.data)
             found += _suffix_problems("picture", config.picture, (".png", ".svg", ".pdf"))
             found += _suffix_problems("statistics", config.statistics, (".html",))

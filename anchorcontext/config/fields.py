@@ -62,7 +62,7 @@ LISTS: dict[str, tuple[str, ...]] = {
 NOT_NEEDED: dict[type, frozenset[str]] = {
     TrainConfig: frozenset({"data.store", "data.tokenizer"}),
     EvaluateConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
-    InspectConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
+    InspectConfig: frozenset({"data.index", "data.store", "data.tokenizer", "data.window_tokens"}),
     ExportDataConfig: frozenset({"data.store", "data.tokenizer", "data.window_tokens"}),
     SimulateConfig: frozenset({"data.index", "data.store", "data.tokenizer", "data.window_tokens"}),
 }
@@ -159,7 +159,7 @@ def field_problems(config: Any) -> Iterator[Problem]:
         if value == MISSING:
             follows_another = "${" in str(defaults.get(key))  # which is missing itself, and reported
             if key not in needless and not follows_another:
-                yield Problem(key, MISSING, _how_to_give(key))
+                yield Problem(key, MISSING, how_to_give(key))
         elif value == "" and defaults.get(key, "") != "":
             yield Problem(key, "''", "is empty: give a value, or leave it out")
         elif key in CHOICES and value not in CHOICES[key]:
@@ -185,7 +185,7 @@ def nested_problems(config: Any, prefix: str = "") -> Iterator[Problem]:
                     yield Problem(f"{key}.{name}", item, "must be one value, no list or dictionary")
 
 
-def _how_to_give(key: str) -> str:
+def how_to_give(key: str) -> str:
     group = key.partition(".")[0]
     by_group = f", or choose a file of the group: {group}=NAME" if group in GROUPS else ""
     return f"must be given: {key}=VALUE{by_group}"

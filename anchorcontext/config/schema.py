@@ -330,7 +330,8 @@ class InspectConfig:
     browse: bool = False
     """Walk through the split in the terminal, boundary by boundary, from `window` on."""
     verify: bool = False
-    """Only read the index and its token stores to the last byte, and say what is wrong."""
+    """Only read the index and its token stores (without data.index: those in data.store) to the last byte,
+    and say what is wrong."""
     statistics: str | None = None
     """File for the page on the whole index, with plots (.html); null draws none."""
     balance: BalanceConfig = field(default_factory=BalanceConfig)

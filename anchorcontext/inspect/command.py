@@ -33,7 +33,7 @@ def run(config: InspectConfig) -> None:
         DataError: data that is not packed or is damaged, or a tokenizer other than the index's.
     """
     if config.verify:
-        verify(table_console(), config.data.index)
+        verify(table_console(), config.data)
         return
     if config.browse:
         check_terminal()

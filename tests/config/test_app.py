@@ -62,6 +62,12 @@ def test_local_rank_without_a_number(arguments: list[str]) -> None:
         app.take_local_rank(arguments)
 
 
+def test_a_commands_own_switches() -> None:
+    arguments = ["--verify", "--browse", "data=x", "--help", "window=1"]
+    assert app.switches("inspect", arguments) == ["verify=true", "browse=true", "data=x", "--help", "window=1"]
+    assert app.switches("report", ["--verify"]) == ["--verify"]
+
+
 @pytest.mark.parametrize(
     ("local_rank", "rank", "said", "waits"),
     [("0", "0", "report: ", False), ("0", "8", "report (rank 8): ", False), ("1", "1", "report (rank 1): ", True)],

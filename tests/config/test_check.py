@@ -287,6 +287,16 @@ def test_inspect_needs_the_index_alone(tmp_path: Path) -> None:
     assert sorted(keys(config)) == ["picture", "split", "window"]
 
 
+def test_inspect_without_an_index_verifies_stores() -> None:
+    config = InspectConfig()
+    config.attention.arm = "anchor"
+    assert keys(config) == ["data.index"]
+    config.verify = True
+    assert keys(config) == ["data.index"]
+    config.data.store = "store"
+    assert keys(config) == []
+
+
 def test_evaluate(tmp_path: Path) -> None:
     config = EvaluateConfig(data=DataConfig(index=str(write_index(tmp_path / "index"))), output=str(tmp_path / "out"))
     config.attention.arm = "anchor"
