@@ -145,12 +145,14 @@ class TokenStore:
         return np.memmap(path, dtype=dtype, mode="r")
 
     def _check_sizes(self) -> None:
+        written = dict(self.manifest.get("lists", {}))
         for number, shard in enumerate(self.manifest["shards"]):
-            for kind in shard["files"]:
-                path = self.folder / shard_file(number, kind)
-                size = path.stat().st_size if path.is_file() else None
-                if size != shard["files"][kind]["bytes"]:
-                    raise DataError(
-                        f"{path} has {'no file' if size is None else f'{size} bytes'} where the manifest says "
-                        f"{shard['files'][kind]['bytes']}: make the store anew with `anchorcontext pack overwrite=true`"
-                    )
+            written |= {shard_file(number, kind): entry for kind, entry in shard["files"].items()}
+        for name, entry in written.items():
+            path = self.folder / name
+            size = path.stat().st_size if path.is_file() else None
+            if size != entry["bytes"]:
+                raise DataError(
+                    f"{path} has {'no file' if size is None else f'{size} bytes'} where the manifest says "
+                    f"{entry['bytes']}: make the store anew with `anchorcontext pack overwrite=true`"
+                )

@@ -28,7 +28,7 @@ QUIET_SECONDS = 10
 """How long a rank that is not its node's first keeps an error to itself."""
 
 _FILE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
-_FILE_ERRORS |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+_FILE_ERRORS |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 """What a disk or its rights answer, wherever a command writes: no bug of ours."""
 
 _overrides: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from anchorcontext.config.errors import Problem
-from anchorcontext.config.fields import RANGES, field_problems, how_to_give
+from anchorcontext.config.fields import RANGES, field_problems, how_to_give, nested_problems
 from anchorcontext.config.files import index_problems, model_problems, tokenizer_problems, weights_problems
 from anchorcontext.config.pack_check import pack_problems
 from anchorcontext.config.schema import (
@@ -38,6 +38,8 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
         world_size: ranks of the job.
         has_gpu: asked only where the answer matters.
     """
+    if found := list(nested_problems(config)):
+        return found  # the other rules take the types for granted
     found = list(field_problems(config))
     match config:
         case PackConfig():

@@ -216,12 +216,13 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
     cause = error.__cause__
     unknown = isinstance(cause, ConfigKeyError | ConfigAttributeError) and str(error).startswith("Could not override")
     source = re.fullmatch(r"data\.sources\.(\w+)\.(\w+)", key)
-    if source and (unknown or isinstance(cause, ValidationError)):
+    new_source = ("reference_type=Dict[str, SourceConfig]", "dict is not a subclass of SourceConfig")
+    if source and any(said in str(cause) for said in new_source):
         fix = f"a new source is added whole: '+data.sources={{{source[1]}: {{{source[2]}: {value}}}}}'"
-    elif unknown and any(key == name or key.startswith(f"{name}.") for name, _ in leaves(SCHEMAS[command]())):
-        fix = f"a dictionary's entries are added with +: '+{key}={value}'"
-    elif unknown:
+    elif unknown and (source or not any(f"{key}.".startswith(f"{name}.") for name, _ in leaves(SCHEMAS[command]()))):
         fix = f"no such key{_did_you_mean(command, key)}"
+    elif unknown:
+        fix = f"a dictionary's entries are added with +: '+{key}={value}'"
     elif str(error).startswith("Config group override must be"):
         fix = "a group takes the name of a file: GROUP=NAME; leave it out for none"
     elif override.startswith("~"):
@@ -235,11 +236,23 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
         )
     elif isinstance(cause, ValidationError) and "to Integer" in str(cause):
         fix = "needs a whole number, without exponent or decimal point"
+    elif isinstance(cause, ValidationError):
+        fix = _wrong_type(key, cause)
     elif isinstance(error, OverrideParseException):
         fix = f"cannot be read ({_explain(error.__cause__ or error)}): quote what is no plain word, 'KEY=\"VALUE\"'"
     else:
         fix = _explain(error)
     return Problem(key, value, fix)
+
+
+def _wrong_type(key: str, error: ValidationError) -> str:
+    """Why a field does not take a value; names the field where an override gives several."""
+    said = str(error).splitlines()[0]
+    if "is not Optional" in said or "'None'" in said:
+        said = "must not be null: give a value, or leave it out"
+    if key.startswith(f"{error.full_key}."):
+        return f"no such key: {error.full_key} is one value"
+    return said if error.full_key == key else f"{error.full_key}: {said}"
 
 
 def _did_you_mean(command: str, key: str) -> str:

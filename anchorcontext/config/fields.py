@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
 
@@ -91,12 +91,12 @@ class Range:
 
 
 RANGES: dict[str, Range] = {
-    "data.window_tokens": Range(2),
+    "data.window_tokens": Range(2, 2**31 - 1),
     "data.held_out_fraction": Range(0, 1, open_high=True),
-    "data.seed": Range(0),
+    "data.seed": Range(0, 2**63 - 1),
     "data.min_document_tokens": Range(1),
     "data.total_tokens": Range(1),
-    "data.interleave_chunk_tokens": Range(0),
+    "data.interleave_chunk_tokens": Range(0, 2**31 - 1),
     "order.balance_steps": Range(0),
     "rope.base": Range(1, open_low=True),
     "context_parallel.size": Range(1),
@@ -168,6 +168,21 @@ def field_problems(config: Any) -> Iterator[Problem]:
             yield Problem(key, unknown[0], f"choose of {', '.join(LISTS[key])}")
         elif key in RANGES and value is not None and not RANGES[key].admits(value):
             yield Problem(key, value, f"must be {RANGES[key]}" + ("" if math.isfinite(value) else ", and finite"))
+
+
+def nested_problems(config: Any, prefix: str = "") -> Iterator[Problem]:
+    """Lists and dictionaries in the place of a number or text of a dictionary or list: no type check refuses them."""
+    hints = get_type_hints(type(config))
+    for field in fields(config):
+        key, value = f"{prefix}{field.name}", getattr(config, field.name)
+        if is_dataclass(value):
+            yield from nested_problems(value, f"{key}.")
+        elif isinstance(value, dict | list):
+            for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+                if is_dataclass(item):
+                    yield from nested_problems(item, f"{key}.{name}.")
+                elif isinstance(item, dict | list) and get_args(hints[field.name])[-1] in (str, int, float):
+                    yield Problem(f"{key}.{name}", item, "must be one value, no list or dictionary")
 
 
 def how_to_give(key: str) -> str:

@@ -72,8 +72,8 @@ def source_problems(key: str, path: str) -> Iterator[Problem]:
     """A problem where a local source of documents is neither file nor folder; globs are left to the reader."""
     if path == MISSING or "://" in path or any(wild in path for wild in "*?["):
         return
-    if not Path(path).expanduser().exists():
-        yield Problem(key, path, "not found: give a file, a folder or a glob in quotes")
+    if not path or not Path(path).expanduser().exists():
+        yield Problem(key, path or "''", "not found: give a file, a folder or a glob in quotes")
 
 
 def index_problems(data: Any) -> Iterator[Problem]:

@@ -112,6 +112,10 @@ def test_errors_end_with_code_2_and_one_message_a_node(
             PermissionError(errno.EACCES, "Denied", "out"),
             "out cannot be read or written (Denied)",
         ),
+        (
+            OSError(errno.ENAMETOOLONG, "Name too long", "n"),
+            "n cannot be read or written (Name too long)",
+        ),
     ],
 )
 def test_what_ends_a_run_is_one_message_and_code_1(

@@ -197,3 +197,25 @@ def test_help_lists_the_groups_of_the_command(
 def test_an_entry_of_a_dictionary_needs_a_plus(override: str) -> None:
     key = override.partition("=")[0]
     assert problems_of("pack", override)[key] == f"a dictionary's entries are added with +: '+{override}'"
+
+
+def test_values_of_the_wrong_type_are_told_in_words(tmp_path: Path) -> None:
+    given = [f"+data.sources={{s: {{path: {tmp_path}}}}}", f"data.tokenizer={tmp_path}", "data.store=st"]
+    (tmp_path / "tokenizer.json").touch()
+    found = problems_of(
+        "pack",
+        *given,
+        "data.window_tokens=null",
+        "data.index.x=1",
+        "data.sources.s.strict=often",
+        "data.sources.s.no=1",
+    )
+    assert found["data.window_tokens"] == "must not be null: give a value, or leave it out"
+    assert found["data.index.x"] == "no such key: data.index is one value"
+    assert found["data.sources.s.strict"] == "Value 'often' is not a valid bool (type str)"
+    assert found["data.sources.s.no"].startswith("no such key")
+    given += ["data.window_tokens=64", "data.index=ix"]
+    assert problems_of("pack", *given, "+data.mixture={s: [1]}", "+data.sources.s.where={lang: [en, de]}") == {
+        "data.mixture.s": "must be one value, no list or dictionary",
+        "data.sources.s.where.lang": "must be one value, no list or dictionary",
+    }

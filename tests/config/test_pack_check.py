@@ -54,3 +54,15 @@ def test_every_problem_of_lengths_and_policies(tmp_path: Path) -> None:
     assert found["data.sources.web.min_document_tokens"] == "must be at least 1"
     assert found["data.sources.web.keep_short_fraction"] == "must be at least 0 and at most 1"
     assert "only together" in found["data.sources.web.upsample_from_tokens"]
+
+
+def test_numbers_that_no_file_could_hold_and_a_path_of_nothing(tmp_path: Path) -> None:
+    config = _config(tmp_path, seed=2**64, interleave_chunk_tokens=2**32)
+    config.data.window_tokens = 2**32
+    config.data.sources["web"] = SourceConfig(path="")
+    assert set(_found(config)) == {
+        "data.seed",
+        "data.interleave_chunk_tokens",
+        "data.window_tokens",
+        "data.sources.web.path",
+    }

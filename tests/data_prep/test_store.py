@@ -25,15 +25,17 @@ def test_another_format_version(tmp_path: Path) -> None:
         TokenStore(folder)
 
 
-@pytest.mark.parametrize("kind", ["tokens", "ends", "table", "hashes"])
-def test_files_that_are_gone_or_cut_short(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["00000.tokens.bin", "00000.ends.bin", "00000.table.bin", "00000.hashes.bin", "files.jsonl"]
+)
+def test_files_that_are_gone_or_cut_short(tmp_path: Path, name: str) -> None:
     folder = make_store(tmp_path, ["text", "more"]).folder
-    path = folder / f"00000.{kind}.bin"
+    path = folder / name
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=rf"00000\.{kind}\.bin has \d+ bytes where the manifest says \d+"):
+    with pytest.raises(DataError, match=rf"{name} has \d+ bytes where the manifest says \d+"):
         TokenStore(folder)
     path.unlink()
-    with pytest.raises(DataError, match=rf"00000\.{kind}\.bin has no file where"):
+    with pytest.raises(DataError, match=rf"{name} has no file where"):
         TokenStore(folder)
 
 

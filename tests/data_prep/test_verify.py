@@ -62,8 +62,9 @@ def test_one_changed_bit_is_found(store: Path, kind: str) -> None:
 def test_what_is_no_store(store: Path, tmp_path: Path) -> None:
     (problem,) = verify_store(tmp_path / "nothing")
     assert "no token store" in problem
-    (store / "files.jsonl").unlink()
-    assert any("files.jsonl is missing" in problem for problem in verify_store(store))
+    inputs = (store / "files.jsonl").rename(tmp_path / "files.jsonl")
+    assert any("files.jsonl has no file" in problem for problem in verify_store(store))
+    inputs.rename(store / "files.jsonl")
     manifest = json.loads((store / "manifest.json").read_text())
     manifest["counts"]["documents"] += 1
     manifest["source"] = "other"
@@ -129,7 +130,7 @@ def test_an_index_that_breaks_its_own_rules(index: Path, field: str, value: int,
 def test_lists_of_inputs_and_of_skipped_records_are_checked(store: Path, name: str, data: bytes) -> None:
     (store / name).write_bytes(data)
     (problem,) = verify_store(store)
-    assert f"{name} is not what was written" in problem
+    assert f"{name} has {len(data)} bytes where the manifest says" in problem
 
 
 def test_a_manifest_that_lacks_something_is_named(store: Path, index: Path) -> None:
