@@ -67,10 +67,11 @@ def test_what_cannot_be_cut_stays_whole(tmp_path: Path) -> None:
         assert split_file(file, 10) == [file]
 
 
-def test_a_part_of_a_file_that_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit_bytes", [100, 10**6])
+def test_a_file_that_changed_and_is_as_long_as_before(tmp_path: Path, unit_bytes: int) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [{"text": "x" * 50}] * 10)
     source = Source("s", str(path))
-    first = split_file(find_files(source)[0], 100)[0]
+    first = split_file(find_files(source)[0], unit_bytes)[0]
     write_jsonl(path, [{"text": "y" * 50}] * 10)
     os.utime(path, ns=(1, 1))
     with open_records(first, source) as records, pytest.raises(DataError, match=r"a\.jsonl changed while it was read"):
