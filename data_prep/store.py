@@ -36,6 +36,7 @@ SKIPPED = "skipped.jsonl"
 KINDS = ("tokens", "ends", "table", "hashes")
 MASK = "mask"
 TABLE_COLUMNS = ("file", "line", "bytes")
+_NEEDED = {"source", "tokenizer", "dtype", "options", "counts", "lists", "shards", "hash"}
 
 
 def shard_file(number: int, kind: str) -> str:
@@ -70,6 +71,11 @@ class TokenStore:
             raise DataError(
                 f"the token store {self.folder} has format version {self.manifest.get('format_version')}, this is "
                 f"version {FORMAT_VERSION}: make it anew with `anchorcontext pack overwrite=true`"
+            )
+        if lacking := sorted(_NEEDED - self.manifest.keys()):
+            raise DataError(
+                f"{self.folder / MANIFEST} lacks {', '.join(lacking)}: make the store anew with "
+                "`anchorcontext pack overwrite=true`"
             )
         self.source: str = self.manifest["source"]
         self.tokenizer: dict[str, Any] = self.manifest["tokenizer"]
@@ -148,7 +154,7 @@ class TokenStore:
             raise place_error(error, path) or error from error
 
     def _check_sizes(self) -> None:
-        written = dict(self.manifest.get("lists", {}))
+        written = {FILES: self.manifest["lists"][FILES]}
         for number, shard in enumerate(self.manifest["shards"]):
             written |= {shard_file(number, kind): entry for kind, entry in shard["files"].items()}
         for name, entry in written.items():

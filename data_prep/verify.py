@@ -91,6 +91,9 @@ def store_bytes(folder: str | Path) -> int:
 
 
 def _checksum(path: Path, written: Mapping[str, Any], on_bytes: OnBytes) -> Iterator[str]:
+    if not path.is_file():
+        yield f"{path} is missing"
+        return
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -56,6 +56,6 @@ def _stores(path: str) -> list[Path]:
     folder = Path(path).expanduser()
     if (folder / MANIFEST).is_file():
         return [folder]
-    if folders := sorted(folder.glob("*/")):
+    if folders := sorted(path for path in folder.glob("*/") if not path.name.startswith(".")):
         return folders
     raise DataError(f"no token store in {folder}: make it with `anchorcontext pack`")

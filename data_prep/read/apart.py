@@ -31,12 +31,15 @@ def _takes(source: Source, file: Path) -> bool:
     fixed = 0
     while fixed < len(path.parts) and not glob.has_magic(path.parts[fixed]):
         fixed += 1
-    if fixed == len(path.parts) or path.exists():
-        return file.is_relative_to(path.resolve()) and fnmatch(file.name, source.pattern)
-    root = Path(*path.parts[:fixed]).resolve()
+    is_folder = fixed == len(path.parts) or path.exists()
+    root = (path if is_folder else Path(*path.parts[:fixed])).resolve()
     if not file.is_relative_to(root):
         return False
     parts, wanted = file.relative_to(root).parts, path.parts[fixed:]
+    if any(part.startswith(".") for part in parts):
+        return False  # hidden, as `find_files` sees it
+    if is_folder:
+        return fnmatch(file.name, source.pattern)
     folders = any(_matches(parts[:depth], wanted) for depth in range(len(parts)))
     return _matches(parts, wanted) or (folders and fnmatch(file.name, source.pattern))
 

@@ -25,6 +25,15 @@ def test_another_format_version(tmp_path: Path) -> None:
         TokenStore(folder)
 
 
+def test_a_manifest_that_lacks_something(tmp_path: Path) -> None:
+    folder = make_store(tmp_path, ["text"]).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["lists"], manifest["counts"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"manifest\.json lacks counts, lists: make the store anew"):
+        TokenStore(folder)
+
+
 @pytest.mark.parametrize(
     "name", ["00000.tokens.bin", "00000.ends.bin", "00000.table.bin", "00000.hashes.bin", "files.jsonl"]
 )

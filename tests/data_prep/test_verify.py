@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from data_prep.disk import digest_file
 from data_prep.pack import PackIndex
 from data_prep.pack.index import index_hash
 from data_prep.pack.pieces import PIECE_DTYPE
-from data_prep.store import store_hash
+from data_prep.store import TokenStore, store_hash
 from data_prep.verify import store_bytes, verify_index, verify_store
 from tests.data_prep.corpus import make_index, make_store
 
@@ -130,7 +131,14 @@ def test_an_index_that_breaks_its_own_rules(index: Path, field: str, value: int,
 def test_lists_of_inputs_and_of_skipped_records_are_checked(store: Path, name: str, data: bytes) -> None:
     (store / name).write_bytes(data)
     (problem,) = verify_store(store)
-    assert f"{name} has {len(data)} bytes where the manifest says" in problem
+    assert re.search(rf"{name} (has {len(data)} bytes where the manifest says|is not what was written)", problem)
+
+
+def test_the_list_of_skipped_records_is_needed_by_nothing_else(store: Path) -> None:
+    (store / "skipped.jsonl").unlink()
+    TokenStore(store)
+    (problem,) = verify_store(store)
+    assert problem.endswith("skipped.jsonl is missing")
 
 
 def test_a_manifest_that_lacks_something_is_named(store: Path, index: Path) -> None:
