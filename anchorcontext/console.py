@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDTH_WITHOUT_TERMINAL = 140
+_WIDEST_COLUMN = 60
 
 
 def table_console() -> Console:
@@ -65,6 +66,8 @@ class Figures:
     def for_terminal(self) -> Table:
         """As rich shows it."""
         table = plain_table(self.title, self.columns, self.left)
+        for column in table.columns:
+            column.max_width = _WIDEST_COLUMN  # a long name leaves room for its figures
         for line in self.lines:
             table.add_row(*line)
         return table

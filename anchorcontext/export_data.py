@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MANIFEST = "export.json"
 CARD = "README.md"
+UNFINISHED_CARD = "---\nconfigs:\n- config_name: default\n  data_files: this-export-is-not-finished\n---\n"
+"""With which `load_dataset` finds no data, instead of the files that are there."""
 
 
 def run(config: ExportDataConfig) -> None:
-    """Write the files, the card, and last the manifest that says that all are there.
+    """Write the files, then the card that names them, and last the manifest that says that all are there.
 
     Raises:
         ConfigError: a folder that holds something already.
@@ -159,7 +161,8 @@ def _make_room(output: Path, config: ExportDataConfig) -> None:
     if there and not config.overwrite:
         raise ConfigError.of("output", config.output, "is not empty: overwrite=true")
     write_json(output / MANIFEST, {"format_version": FORMAT_VERSION, "finished": False})
-    for path in parts:
+    write_file(output / CARD, UNFINISHED_CARD.encode())
+    for path in output.glob("*.parquet"):
         path.unlink()
 
 

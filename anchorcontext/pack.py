@@ -20,7 +20,7 @@ from anchorcontext.console import progress_bar, table_console
 from anchorcontext.machine import usable_cores
 from anchorcontext.report.packing import account_tables, balance_tables
 from anchorcontext.sample import is_sample, mixture_lines, sample_table, time_line
-from data_prep.disk import write_file
+from data_prep.disk import only_writer, remove_partial, write_file
 from data_prep.pack import INDEX_FILES, BuiltIndex, LengthRule, PackOptions, build_index
 from data_prep.read import FILTERED, Source, check_apart
 from data_prep.store import SKIPPED, TokenStore
@@ -137,13 +137,17 @@ def write_reports(folder: Path, config: PackConfig) -> dict[str, Any]:
     from anchorcontext.data.statistics import stored_report, write_report  # torch costs seconds
 
     there = stored_report(folder, config.balance)
-    if there is None:
-        (folder / PAGE).unlink(missing_ok=True)  # of an index or figures that were there before
-    report = there or write_report(folder, config.balance)
-    if config.page and not (there and (folder / PAGE).is_file()):
-        from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib
+    if there and ((folder / PAGE).is_file() or not config.page):
+        return there
+    with only_writer(folder):
+        remove_partial(folder)
+        if there is None:
+            (folder / PAGE).unlink(missing_ok=True)  # of an index or figures that were there before
+        report = there or write_report(folder, config.balance)
+        if config.page:
+            from anchorcontext.report.packing_page import packing_page, page_title  # and so does matplotlib
 
-        write_file(folder / PAGE, packing_page(page_title(folder), report).encode())
+            write_file(folder / PAGE, packing_page(page_title(folder), report).encode())
     return report
 
 

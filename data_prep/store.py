@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.disk import digest_json, read_json
+from data_prep.disk import digest_json, place_error, read_json
 from data_prep.errors import DataError
 
 FORMAT_VERSION = 1
@@ -148,7 +148,10 @@ class TokenStore:
         path = self.folder / shard_file(shard, kind)
         if path.stat().st_size == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype=dtype)
-        return np.memmap(path, dtype=dtype, mode="r")
+        try:
+            return np.memmap(path, dtype=dtype, mode="r")
+        except OSError as error:
+            raise place_error(error, path) or error from error
 
     def _check_sizes(self) -> None:
         written = {FILES: self.manifest["lists"][FILES]}

@@ -89,15 +89,24 @@ def test_files_that_are_not_an_exports_are_left_alone(config: ExportDataConfig) 
     assert (Path(config.output) / "train-00000-of-00001.parquet").read_text() == "mine"
 
 
-def test_an_export_that_was_killed_is_replaced(config: ExportDataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_was_killed_is_refused_and_replaced(
+    config: ExportDataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    output, cache = Path(config.output), str(tmp_path / "cache")
+    run(config)
+    config.overwrite = True
     with monkeypatch.context() as patch:
         patch.setattr(export_data, "card", lambda splits: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(config)
-    assert read_json(Path(config.output) / export_data.MANIFEST)["finished"] is False
-    config.overwrite = True
+    assert read_json(output / export_data.MANIFEST)["finished"] is False
+    assert len(list(output.glob("*.parquet"))) > 3
+    with pytest.raises(FileNotFoundError, match="this-export-is-not-finished"):
+        datasets.load_dataset(config.output, cache_dir=cache)
     run(config)
-    assert read_json(Path(config.output) / export_data.MANIFEST)["finished"] is True
+    assert read_json(output / export_data.MANIFEST)["finished"] is True
+    assert set(datasets.load_dataset(config.output, cache_dir=cache)) == {"train", "held_out"}
 
 
 def test_files_hold_whole_windows() -> None:

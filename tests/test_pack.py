@@ -101,6 +101,15 @@ def test_again_finds_everything_done(config: PackConfig, tmp_path: Path, capsys:
     assert {name: folder_bytes(tmp_path / name) for name in ("store", "index")} == before
 
 
+def test_what_a_killed_pack_left_of_its_report_goes(config: PackConfig) -> None:
+    pack.run(config)
+    index = Path(config.data.index)
+    (index / "report.json").rename(index / "report.json.999999.partial")
+    pack.run(config)
+    assert (index / "report.json").is_file()
+    assert not list(index.glob("*.partial"))
+
+
 def test_another_length_reuses_the_stores(config: PackConfig, capsys: pytest.CaptureFixture[str]) -> None:
     pack.run(config)
     capsys.readouterr()

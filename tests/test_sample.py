@@ -46,6 +46,13 @@ def test_the_whole_corpus(account: dict[str, Any], capsys: pytest.CaptureFixture
     assert ["web", "2.00%", "1,250", "50.5K", "15.5K", "0", "25.0K", "0", "10.0K"] in lines
 
 
+def test_a_long_name_leaves_room_for_its_figures(account: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    account["x" * 255] = account.pop("web")
+    table_console().print(sample_table(account).for_terminal())
+    assert "\u2026  " in (out := capsys.readouterr().out)
+    assert "50.5K" in out
+
+
 def test_the_time_for_all(account: dict[str, Any]) -> None:
     line = time_line(account, 3.0)
     assert line == (

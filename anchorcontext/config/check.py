@@ -6,6 +6,7 @@ a model) is left to run time.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
             found += balance_problems(config.balance)
         case ExportDataConfig():
             found += index_problems(config.data)
+            if config.output != MISSING and glob.has_magic(str(Path(config.output).expanduser().resolve())):
+                fix = "datasets.load_dataset takes *, ? and [ in a path for a pattern: choose a folder without them"
+                found.append(Problem("output", config.output, fix))
         case TrainConfig():
             found += _train_problems(config, world_size, has_gpu)
         case EvaluateConfig():

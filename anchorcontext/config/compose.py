@@ -31,6 +31,16 @@ from anchorcontext.config.fields import GROUPS, leaves
 from anchorcontext.config.schema import SCHEMAS
 from anchorcontext.machine import launched_with
 
+_TYPES = (
+    ("is not Optional|'None'|NoneType", "must not be null: give a value, or leave it out"),
+    ("valid bool", "must be true or false"),
+    ("to Float", "must be a number"),
+    ("to Integer", "needs a whole number, without exponent or decimal point"),
+    ("is not a ListConfig", "must be a list: [VALUE, ...]"),
+    (r"subclass of \w+Config|to Dict\[", "must be a dictionary: {KEY: VALUE, ...}"),
+    ("to string", "must be one value, no list or dictionary"),
+)
+"""What OmegaConf says of a value that a field does not take, and what we say."""
 _COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 
 
@@ -215,10 +225,11 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
     key, _, value = override.lstrip("+~").partition("=")
     cause = error.__cause__
     unknown = isinstance(cause, ConfigKeyError | ConfigAttributeError) and str(error).startswith("Could not override")
-    source = re.fullmatch(r"data\.sources\.(\w+)\.(\w+)", key)
-    new_source = ("reference_type=Dict[str, SourceConfig]", "dict is not a subclass of SourceConfig")
-    if source and any(said in str(cause) for said in new_source):
-        fix = f"a new source is added whole: '+data.sources={{{source[1]}: {{{source[2]}: {value}}}}}'"
+    source = re.fullmatch(r"data\.sources\.(\w+)(?:\.(\w+))?", key)
+    new_source = ("reference_type=Dict[str, SourceConfig]", "is not a subclass of SourceConfig")
+    if source and value != "null" and any(said in str(cause) for said in new_source):
+        whole = value if value.startswith("{") else f"{{{source[2] or 'path'}: {value}}}"
+        fix = f"a new source is added whole: '+data.sources={{{source[1]}: {whole}}}'"
     elif unknown and (source or not any(f"{key}.".startswith(f"{name}.") for name, _ in leaves(SCHEMAS[command]()))):
         fix = f"no such key{_did_you_mean(command, key)}"
     elif unknown:
@@ -234,8 +245,10 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
         fix = (
             f"no such file in the group {key}; there are {', '.join(options)}" if options else f"no file in group {key}"
         )
-    elif isinstance(cause, ValidationError) and "to Integer" in str(cause):
-        fix = "needs a whole number, without exponent or decimal point"
+    elif "Cannot merge" in str(cause):
+        fix = "has a list in the place of a dictionary, or a dictionary in that of a list"
+    elif no_key := re.search(r"^Key '.*' not in '\w+Config'\n\s*full_key: (.*)$", str(cause), re.MULTILINE):
+        fix = f"no such key: {no_key[1]}"
     elif isinstance(cause, ValidationError):
         fix = _wrong_type(key, cause)
     elif isinstance(error, OverrideParseException):
@@ -248,8 +261,7 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
 def _wrong_type(key: str, error: ValidationError) -> str:
     """Why a field does not take a value; names the field where an override gives several."""
     said = str(error).splitlines()[0]
-    if "is not Optional" in said or "'None'" in said:
-        said = "must not be null: give a value, or leave it out"
+    said = next((words for pattern, words in _TYPES if re.search(pattern, said)), said)
     if key.startswith(f"{error.full_key}."):
         return f"no such key: {error.full_key} is one value"
     return said if error.full_key == key else f"{error.full_key}: {said}"

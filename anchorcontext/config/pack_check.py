@@ -12,8 +12,8 @@ from data_prep.errors import DataError
 from data_prep.read import option_problems, parse_limit
 
 _SOURCE_RANGES = {
-    "min_document_tokens": Range(1),
-    "upsample_from_tokens": Range(0),
+    "min_document_tokens": Range(1, 2**63 - 1),
+    "upsample_from_tokens": Range(0, 2**63 - 1),
     "keep_short_fraction": Range(0, 1),
 }
 

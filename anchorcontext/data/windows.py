@@ -75,7 +75,10 @@ class PackedWindows:
         self._index = PackIndex(Path(index_folder).expanduser())
         self._stores = self._index.open_stores()
         self._has_masks = any(store.has_masks for store in self._stores)
-        self._masks: dict[tuple[int, int], np.ndarray | None] = {}
+        # All now: mapped later, they could be those of a pack that has replaced the index since.
+        shards = [(source, shard) for source, store in enumerate(self._stores) for shard in range(store.num_shards)]
+        self._tokens = {(source, shard): self._stores[source].tokens(shard) for source, shard in shards}
+        self._masks = {(source, shard): self._stores[source].mask(shard) for source, shard in shards}
         self.split = split
         self.manifest: dict[str, Any] = self._index.manifest
         self.window_tokens = self._index.window_tokens
@@ -157,7 +160,7 @@ class PackedWindows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files itself: pickled, a memory map would be copied whole."""
-        return PackedWindows, (self._index.folder, self.split)
+        return _reopen, (self._index.folder, self.split, self.index_hash)
 
     def _gather_ids(self, pieces: np.ndarray, lengths: list[int], prefixes: list[int]) -> np.ndarray:
         """The ids of the window's rows, int64 [N]."""
@@ -171,7 +174,7 @@ class PackedWindows:
             first = row + prefix
             if prefix > ANCHOR_ROWS:
                 ids[row + ANCHOR_ROWS] = self._index.tag_ids[source]
-            ids[first : first + length] = self._stores[source].tokens(shard)[start : start + length]
+            ids[first : first + length] = self._tokens[source, shard][start : start + length]
             row += rows
             if ends:
                 ids[row - 1] = self.eos_id
@@ -189,13 +192,16 @@ class PackedWindows:
         row = 0
         for source, shard, start, length, rows, prefix in zip(*columns, lengths, prefixes, strict=True):
             first, last = row + prefix, row + prefix + length - 1
-            of_shard = self._mask(source, shard)
+            of_shard = self._masks[source, shard]
             mask[first : last + 1] = True if of_shard is None else of_shard[start : start + length]
             row += rows
             mask[last + 1 : row] = mask[last]
         return torch.from_numpy(mask)
 
-    def _mask(self, source: int, shard: int) -> np.ndarray | None:
-        if (source, shard) not in self._masks:
-            self._masks[source, shard] = self._stores[source].mask(shard)
-        return self._masks[source, shard]
+
+def _reopen(folder: Path, split: str, index_hash: str) -> PackedWindows:
+    """The windows in another process, where the index is still the one that was pickled."""
+    windows = PackedWindows(folder, split)
+    if windows.index_hash != index_hash:
+        raise DataError(f"{folder} was packed anew while it was read: start again")
+    return windows

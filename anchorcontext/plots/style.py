@@ -25,6 +25,7 @@ MUTED = "#c9ccd1"
 INK = "#24292f"
 
 _DPI = 150
+_LONGEST_NAME = 32
 _STYLE: Any = {
     "axes.edgecolor": "#8b929a",
     "axes.axisbelow": True,
@@ -76,8 +77,10 @@ def whole_numbers(axes: Axes, *names: str) -> None:
 
 
 def plain(name: str) -> str:
-    """A name as it is, where a text between two $ would be a formula."""
-    return name.replace("$", r"\$")
+    """A name as it is, but for its middle where it is long: matplotlib takes $ for formulas and hides a _ in front."""
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME // 2]}\u2026{name[-_LONGEST_NAME // 2 :]}"
+    return f"{' ' * name.startswith('_')}{name}".replace("$", r"\$")
 
 
 def save(figure: Figure, path: str | Path) -> None:

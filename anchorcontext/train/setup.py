@@ -52,6 +52,7 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
         transformers_logging.disable_progress_bar()
     seed_everything(config.training.seed, ranks.rank)
     windows = PackedWindows(config.data.index)
+    ranks.check_same("the hash of the pack index", windows.index_hash)
     model = read_config(config.model.path).get_text_config()
     costs = cost_model(config.context_parallel, model, DTYPES[config.training.precision].itemsize)
     check_sharing(config.context_parallel, model, windows.window_tokens * config.training.micro_batch_windows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -198,7 +199,7 @@ def _open_in_any_order(file: InputFile, source: Source, on_bytes: OnBytes) -> It
             yield item
 
     with on_this_machine(file.path, file.storage_options) as path:
-        local = replace(file, path=path)
+        local = file if path == file.path else replace(file, path=path, mtime_ns=os.stat(path).st_mtime_ns)
 
         def finish() -> str:
             digest = content_hash(local)

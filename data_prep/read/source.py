@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -10,6 +11,7 @@ from data_prep.errors import DataError
 
 FORMATS = ("auto", "jsonl", "json", "csv", "text", "parquet", "arrow", "mds", "megatron", "dataset")
 
+_NAME_BYTES = 255  # what file systems take for a name
 # Options that change neither which documents there are nor their tokens.
 _NOT_OF_THE_DOCUMENTS = ("name", "path", "strict", "max_bad_fraction", "storage_options")
 # In every store's manifest; the other options are there where they are not the default.
@@ -69,8 +71,10 @@ class Source:
     storage_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.name or self.name.startswith(".") or any(character in self.name for character in "/\\\0"):
-            raise DataError(f"source name {self.name!r} cannot be a folder's name: use letters, digits, - and _")
+        is_odd = self.name.startswith(".") or any(character in self.name for character in "/\\\0")
+        if is_odd or not 1 <= len(os.fsencode(self.name)) <= _NAME_BYTES:
+            fix = f"use letters, digits, - and _, up to {_NAME_BYTES}"
+            raise DataError(f"source name {self.name!r} cannot be a folder's name: {fix}")
         for option, value, fix in option_problems(self):
             raise DataError(f"source {self.name}: {option}={value!r} {fix}")
 

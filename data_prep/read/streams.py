@@ -46,12 +46,12 @@ class InputStream:
         """Read what is left and give the SHA-256 of the bytes in storage.
 
         Raises:
-            DataError: they are not as many as when the file was found.
+            DataError: they are not as many as when the file was found, or were written since.
         """
         while self._buffered.read(_BUFFER_BYTES):
             pass
-        is_part = self._input.span is not None
-        if self.num_bytes != self._input.num_bytes or (is_part and self._raw.mtime_ns() != self._input.mtime_ns):
+        written = self._input.mtime_ns if is_remote(self._input.path) else self._raw.mtime_ns()
+        if (self.num_bytes, written) != (self._input.num_bytes, self._input.mtime_ns):
             raise DataError(f"{self._input.path} changed while it was read: wait until it is whole and start again")
         return self._raw.sha256.hexdigest()
 
@@ -109,7 +109,7 @@ class _CountedFile(io.RawIOBase):
         return count
 
     def mtime_ns(self) -> int:
-        return os.stat(self._path).st_mtime_ns
+        return os.fstat(self._file.fileno()).st_mtime_ns
 
     def close(self) -> None:
         self._file.close()

@@ -15,6 +15,7 @@ from anchorcontext.config.schema import (
     SCHEMAS,
     DataConfig,
     EvaluateConfig,
+    ExportDataConfig,
     InspectConfig,
     PackConfig,
     ReportConfig,
@@ -370,3 +371,11 @@ def test_every_rule_names_a_field_that_exists() -> None:
     known = {key for schema in SCHEMAS.values() for key, _ in fields.leaves(schema())}
     assert set(fields.CHOICES) | set(fields.RANGES) | set(fields.LISTS) <= known
     assert {key for needless in fields.NOT_NEEDED.values() for key in needless} <= known
+
+
+@pytest.mark.parametrize("name", ["out*x", "out?", "out[1]", "[a]/out"])
+def test_exports_go_where_datasets_reads_them(good: TrainConfig, tmp_path: Path, name: str) -> None:
+    config = ExportDataConfig(data=good.data, output=str(tmp_path / "plain"))
+    assert keys(config) == []
+    config.output = str(tmp_path / name)
+    assert keys(config) == ["output"]

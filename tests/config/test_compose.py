@@ -59,7 +59,7 @@ MISTAKES = {
     "experiment=nope": ("experiment", "llama2_7b_64k"),
     "training.steps=many": ("training.steps", "whole number"),
     "training.steps=2e3": ("training.steps", "whole number"),
-    "optim.lr=fast": ("optim.lr", "Float"),
+    "optim.lr=fast": ("optim.lr", "must be a number"),
     "optim.betas=0.9": ("optim.betas", "list"),
     "data.sources.mine.path=x": ("data.sources.mine.path", "'+data.sources={mine: {path: x}}'"),
     "model.path=a=b": ("model.path", "quote"),
@@ -212,10 +212,35 @@ def test_values_of_the_wrong_type_are_told_in_words(tmp_path: Path) -> None:
     )
     assert found["data.window_tokens"] == "must not be null: give a value, or leave it out"
     assert found["data.index.x"] == "no such key: data.index is one value"
-    assert found["data.sources.s.strict"] == "Value 'often' is not a valid bool (type str)"
+    assert found["data.sources.s.strict"] == "must be true or false"
     assert found["data.sources.s.no"].startswith("no such key")
     given += ["data.window_tokens=64", "data.index=ix"]
     assert problems_of("pack", *given, "+data.mixture={s: [1]}", "+data.sources.s.where={lang: [en, de]}") == {
         "data.mixture.s": "must be one value, no list or dictionary",
         "data.sources.s.where.lang": "must be one value, no list or dictionary",
     }
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("+data.sources.new={path: x}", "added whole: '+data.sources={new: {path: x}}'"),
+        ("+data.sources.new=x", "added whole: '+data.sources={new: {path: x}}'"),
+        ("+data.sources={n: x}", "data.sources.n: must be a dictionary"),
+        ("+data.sources={n: [x]}", "has a list in the place of a dictionary"),
+        ("+data.sources={n: {path: x, paht: x}}", "no such key: data.sources.n.paht"),
+        ("+data.sources={n: {path: [x]}}", "data.sources.n.path: must be one value"),
+        ("+data.sources={n: {path: x, max_bad_fraction: x}}", "data.sources.n.max_bad_fraction: must be a number"),
+        ("+data.sources={n: {path: x, min_document_tokens: x}}", "data.sources.n.min_document_tokens: needs a whole"),
+        ("balance=3", "balance=3: must be a dictionary"),
+        ("balance.context_ranks=3", "must be a list"),
+        ("balance.context_ranks=[null]", "balance.context_ranks[0]: must not be null"),
+        ("balance.row_pairs=99999999999999999999999", "at most 2,147,483,647"),
+        ("workers=99999999999999999999999", "at most 2,147,483,647"),
+    ],
+)
+def test_values_of_a_wrong_type_are_told_in_words(override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        compose("pack", [override])
+    assert words in str(error.value)
+    assert "subclass" not in str(error.value)

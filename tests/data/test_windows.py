@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import resource
 import shutil
 from pathlib import Path
 
@@ -125,6 +126,33 @@ def test_safe_to_hand_to_worker_processes(tmp_path: Path) -> None:
     assert len(pickle.dumps(windows)) < 1000
     loader = DataLoader(windows, num_workers=1, collate_fn=_first, multiprocessing_context="spawn")
     assert list(loader) == [windows[number].input_ids.tolist() for number in range(len(windows))]
+
+
+def test_packed_anew_while_it_is_read(tmp_path: Path) -> None:
+    sources = {name: [f"{name} {number}" * 9 for number in range(40)] for name in "ab"}
+    options = {"window_tokens": _WINDOW, "held_out_fraction": 0.0}
+    folder = make_index(tmp_path, sources, **options)
+    windows, again = PackedWindows(folder), PackedWindows(folder)
+    expected = [again[number].input_ids.tolist() for number in range(len(again))]
+    pickled = pickle.dumps(windows)
+    shutil.rmtree(tmp_path / "store")
+    shutil.rmtree(folder)
+    make_index(tmp_path, {name: [text.upper() for text in texts] for name, texts in sources.items()}, **options)
+    assert [windows[number].input_ids.tolist() for number in range(len(windows))] == expected
+    with pytest.raises(DataError, match="was packed anew while it was read"):
+        pickle.loads(pickled)
+
+
+def test_too_many_files_are_open(tmp_path: Path) -> None:
+    folder = make_index(tmp_path, _TEXTS, window_tokens=_WINDOW, held_out_fraction=0.0)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(tmp_path / "store" / "texts" / "files.jsonl") as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 2, limits[1]))  # one is left, a map takes two
+        try:
+            with pytest.raises(DataError, match="raise the limit of open files"):
+                PackedWindows(folder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_window_does_not_share_memory_with_the_store(tmp_path: Path) -> None:

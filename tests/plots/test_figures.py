@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,17 @@ def test_lengths_fall_into_the_right_bars() -> None:
     assert [bar.get_height() for bar in packed.patches if bar.get_height()] == [9]
     assert documents.lines[0].get_xdata()[0] == 4  # the window
     assert to_png(figure).startswith(b"\x89PNG")
+
+
+def test_odd_names_of_sources() -> None:
+    histograms = {key: [1] for key in ("documents_in", "tokens_in", "pieces", "tokens")}
+    names = ["_lead", "a $x$", "x" * 200]
+    figure = draw_lengths(dict.fromkeys(names, histograms), 16)
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == [" _lead", r"a \$x\$", "x" * 16 + "\u2026" + "x" * 16]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as for axes without any room left
+        to_png(draw_sources(dict.fromkeys(names, 1), {}))
 
 
 def test_sources_against_what_the_mixture_wanted() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.models.tiny import tiny_config
-from tests.train.data import TinyData
+from tests.train.data import TinyData, make_data
 from tests.train.runs import train_here
 from tests.workers import run_on
 
@@ -35,3 +36,15 @@ def test_refused_on_every_rank(
     assert errors[0].split(":")[0] in ("ConfigError", "DamagedError", "DataError")
     for word in words:
         assert word in errors[0]
+
+
+def train_on_rank(config: Any, indexes: list[Path]) -> str | None:
+    config.data.index = str(indexes[int(os.environ["RANK"])])
+    return train_here(config)
+
+
+def test_ranks_with_different_indexes_are_found(tiny_data: TinyData, tmp_path: Path) -> None:
+    other = make_data(tmp_path / "other", seed=1)
+    errors = run_on(2, train_on_rank, tiny_data.config(tmp_path / "run"), [tiny_data.index, other.index])
+    assert errors[0] == errors[1]
+    assert errors[0].startswith("RunError: the hash of the pack index differs between ranks: rank 0 has ")

@@ -10,7 +10,7 @@ from data_prep.errors import DataError
 from data_prep.read import Source
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a\\b"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a\\b", "x" * 256, "\u00e9" * 128])
 def test_a_name_must_be_able_to_name_a_folder(name: str) -> None:
     with pytest.raises(DataError, match="source name"):
         Source(name, "x")

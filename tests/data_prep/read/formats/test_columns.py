@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_prep.errors import DataError
-from data_prep.read import Source, TokenDocument, check_has_documents, find_files, split_file
+from data_prep.read import Source, TokenDocument, check_has_documents, find_files, open_records, split_file
 from tests.data_prep.read.reading import read, skipped, texts, tokens
 
 _ROWS: list[dict[str, Any]] = [
@@ -127,3 +128,18 @@ def test_rows_of_long_context_data_engineering(tmp_path: Path) -> None:
     assert tokens(records) == expected * 2
     assert [record.line for record in records] == [1, 1, 1, 2] * 2
     assert all(isinstance(record, TokenDocument) and record.mask is None for record in records)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_a_table_that_is_replaced_while_it_is_read(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "new").mkdir()
+    _write(tmp_path, pa.table({"text": ["a"] * 99}), kind)
+    (new,) = _write(tmp_path / "new", pa.table({"text": ["b"] * 99}), kind).iterdir()
+    os.utime(new, ns=(1, 1))
+    source = Source("s", str(tmp_path / new.name))
+    (file,) = find_files(source)
+    with open_records(file, source) as records:
+        assert next(iter(records)).line == 1
+        new.rename(tmp_path / new.name)
+        with pytest.raises(DataError, match="changed while it was read"):
+            records.finish()
