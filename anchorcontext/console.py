@@ -25,7 +25,7 @@ _WIDEST_COLUMN = 60
 
 
 def table_console() -> Console:
-    """A console on standard output; in a file or a pipe, wide enough that no table is cut.
+    """A console on standard output; in a file or a pipe, wide enough that no figure of a table is cut.
 
     Names of sources and paths are shown as they are: `[/x]` is no markup and `:x:` no emoji.
     """

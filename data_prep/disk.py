@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,16 +21,18 @@ from data_prep.errors import DataError
 _PARTIAL_SUFFIX = ".partial"
 _BLOCK_BYTES = 1 << 20
 _POLL_SECONDS = 0.05
+_OTHER_FILES = 512
 
 _FULL = "free some space there and start again; what is finished is kept"
 _LOCKED = "change its permissions, or choose another place"
 _WAYS_OUT = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
     errno.EACCES: _LOCKED,
     errno.EPERM: _LOCKED,
     errno.EROFS: "choose a folder that can be written",
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`), or set fewer `workers`",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`), or, for `pack`, set fewer `workers`",
     errno.EEXIST: "something else is there; choose another name",
     errno.EISDIR: "it is a folder; choose another name",
     errno.ENOTDIR: "a part of that path is a file; choose another",
@@ -194,6 +197,15 @@ def only_writer(folder: Path) -> Iterator[None]:
             if (refused := place_error(error, folder)) is None:
                 raise
             raise refused from error
+
+
+def allow_open_files(count: int) -> None:
+    """Raise this process's limit of open files, where it may, to `count` and some: each memory map holds one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def place_error(error: OSError, folder: Path | str) -> DataError | None:

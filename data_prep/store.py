@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.disk import digest_json, place_error, read_json
+from data_prep.disk import digest_json, read_json
 from data_prep.errors import DataError
 
 FORMAT_VERSION = 1
@@ -81,7 +81,6 @@ class TokenStore:
         self.tokenizer: dict[str, Any] = self.manifest["tokenizer"]
         self.hash: str = self.manifest["hash"]
         self._check_sizes()
-        self._tokens: dict[int, np.ndarray] = {}
 
     @property
     def num_shards(self) -> int:
@@ -97,9 +96,7 @@ class TokenStore:
 
     def tokens(self, shard: int) -> np.ndarray:
         """The shard's token ids, memory-mapped, [tokens of the shard]."""
-        if shard not in self._tokens:
-            self._tokens[shard] = self._map(shard, "tokens", self.manifest["dtype"])
-        return self._tokens[shard]
+        return self._map(shard, "tokens", self.manifest["dtype"])
 
     def ends(self, shard: int) -> np.ndarray:
         """Where each document of the shard ends, in tokens, uint64 [documents]."""
@@ -148,10 +145,7 @@ class TokenStore:
         path = self.folder / shard_file(shard, kind)
         if path.stat().st_size == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype=dtype)
-        try:
-            return np.memmap(path, dtype=dtype, mode="r")
-        except OSError as error:
-            raise place_error(error, path) or error from error
+        return np.memmap(path, dtype=dtype, mode="r")
 
     def _check_sizes(self) -> None:
         written = {FILES: self.manifest["lists"][FILES]}

@@ -7,7 +7,6 @@ with exit code 2 and one message that lists every problem, before any process gr
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
@@ -20,16 +19,13 @@ from omegaconf import OmegaConf
 from anchorcontext.config.compose import compose
 from anchorcontext.config.errors import ConfigError, RunError
 from anchorcontext.config.schema import SCHEMAS
+from data_prep.disk import place_error
 from data_prep.errors import DataError
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 QUIET_SECONDS = 10
 """How long a rank that is not its node's first keeps an error to itself."""
-
-_FILE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
-_FILE_ERRORS |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
-"""What a disk or its rights answer, wherever a command writes: no bug of ours."""
 
 _overrides: list[str] = []
 
@@ -55,9 +51,9 @@ def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None
         except RunError as error:
             _exit(command, error, EXIT_FAILED)
         except OSError as error:
-            if error.errno not in _FILE_ERRORS:
+            if (refused := place_error(error, "a file")) is None:
                 raise
-            _exit(command, RunError(_about_file(error)), EXIT_FAILED)
+            _exit(command, refused, EXIT_FAILED)
 
     return main
 
@@ -96,11 +92,6 @@ def switches(command: str, arguments: Sequence[str]) -> list[str]:
     """`arguments` with a command's own switches as overrides: `--verify` is `verify=true`."""
     known = {f"--{field.name}" for field in fields(SCHEMAS[command]) if field.type == "bool"}
     return [f"{argument[2:]}=true" if argument in known else argument for argument in arguments]
-
-
-def _about_file(error: OSError) -> str:
-    file = "a file" if error.filename is None else error.filename
-    return f"{file} cannot be read or written ({error.strerror}): make room, or choose a place that may be written"
 
 
 def _exit(command: str, error: Exception, code: int) -> None:

@@ -55,7 +55,8 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
             found += balance_problems(config.balance)
         case ExportDataConfig():
             found += index_problems(config.data)
-            if config.output != MISSING and glob.has_magic(str(Path(config.output).expanduser().resolve())):
+            output = MISSING if config.output == MISSING else str(Path(config.output).expanduser().resolve())
+            if glob.has_magic(output.replace(MISSING, "")):
                 fix = "datasets.load_dataset takes *, ? and [ in a path for a pattern: choose a folder without them"
                 found.append(Problem("output", config.output, fix))
         case TrainConfig():

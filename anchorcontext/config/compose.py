@@ -32,7 +32,7 @@ from anchorcontext.config.schema import SCHEMAS
 from anchorcontext.machine import launched_with
 
 _TYPES = (
-    ("is not Optional|'None'|NoneType", "must not be null: give a value, or leave it out"),
+    ("is not Optional|NoneType", "must not be null: give a value, or leave it out"),
     ("valid bool", "must be true or false"),
     ("to Float", "must be a number"),
     ("to Integer", "needs a whole number, without exponent or decimal point"),
@@ -225,7 +225,7 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
     key, _, value = override.lstrip("+~").partition("=")
     cause = error.__cause__
     unknown = isinstance(cause, ConfigKeyError | ConfigAttributeError) and str(error).startswith("Could not override")
-    source = re.fullmatch(r"data\.sources\.(\w+)(?:\.(\w+))?", key)
+    source = re.fullmatch(r"data\.sources\.([^.]+)(?:\.([^.]+))?", key)
     new_source = ("reference_type=Dict[str, SourceConfig]", "is not a subclass of SourceConfig")
     if source and value != "null" and any(said in str(cause) for said in new_source):
         whole = value if value.startswith("{") else f"{{{source[2] or 'path'}: {value}}}"

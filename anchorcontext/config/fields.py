@@ -81,7 +81,7 @@ class Range:
     def admits(self, value: float) -> bool:
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
-        return above and below and math.isfinite(value)
+        return above and below and abs(value) < math.inf
 
     def __str__(self) -> str:
         low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
@@ -94,8 +94,8 @@ RANGES: dict[str, Range] = {
     "data.window_tokens": Range(2, 2**31 - 1),
     "data.held_out_fraction": Range(0, 1, open_high=True),
     "data.seed": Range(0, 2**63 - 1),
-    "data.min_document_tokens": Range(1),
-    "data.total_tokens": Range(1),
+    "data.min_document_tokens": Range(1, 2**63 - 1),
+    "data.total_tokens": Range(1, 2**63 - 1),
     "data.interleave_chunk_tokens": Range(0, 2**31 - 1),
     "order.balance_steps": Range(0),
     "rope.base": Range(1, open_low=True),
@@ -167,7 +167,7 @@ def field_problems(config: Any) -> Iterator[Problem]:
         elif key in LISTS and (unknown := [word for word in value if word not in LISTS[key]]):
             yield Problem(key, unknown[0], f"choose of {', '.join(LISTS[key])}")
         elif key in RANGES and value is not None and not RANGES[key].admits(value):
-            yield Problem(key, value, f"must be {RANGES[key]}" + ("" if math.isfinite(value) else ", and finite"))
+            yield Problem(key, value, f"must be {RANGES[key]}" + ("" if abs(value) < math.inf else ", and finite"))
 
 
 def nested_problems(config: Any, prefix: str = "") -> Iterator[Problem]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anchorcontext.layout import WindowLayout
+from data_prep.disk import allow_open_files
 from data_prep.errors import DataError
 from data_prep.pack.account import window_work
 from data_prep.pack.index import SPLITS, PackIndex
@@ -75,10 +76,16 @@ class PackedWindows:
         self._index = PackIndex(Path(index_folder).expanduser())
         self._stores = self._index.open_stores()
         self._has_masks = any(store.has_masks for store in self._stores)
-        # All now: mapped later, they could be those of a pack that has replaced the index since.
+        # Tokens and masks now: mapped later, they could be those of a pack that has replaced the index since.
         shards = [(source, shard) for source, store in enumerate(self._stores) for shard in range(store.num_shards)]
+        allow_open_files(2 * len(shards))
         self._tokens = {(source, shard): self._stores[source].tokens(shard) for source, shard in shards}
         self._masks = {(source, shard): self._stores[source].mask(shard) for source, shard in shards}
+        self._pieces = self._index.pieces(split)
+        self._window_ends = self._index.window_ends(split)
+        again = PackIndex(self._index.folder)
+        again.open_stores()
+        _check_same_index(again, self._index.hash)
         self.split = split
         self.manifest: dict[str, Any] = self._index.manifest
         self.window_tokens = self._index.window_tokens
@@ -90,8 +97,6 @@ class PackedWindows:
         self.anchor_id: int = tokenizer["anchor_id"]
         self.eos_id: int = tokenizer["eos_id"]
         self.vocab_size: int = tokenizer["vocab_size"]
-        self._pieces = self._index.pieces(split)
-        self._window_ends = self._index.window_ends(split)
         if not len(self):
             raise DataError(
                 f"the split {split} of {index_folder} has no windows: data.held_out_fraction="
@@ -202,6 +207,10 @@ class PackedWindows:
 def _reopen(folder: Path, split: str, index_hash: str) -> PackedWindows:
     """The windows in another process, where the index is still the one that was pickled."""
     windows = PackedWindows(folder, split)
-    if windows.index_hash != index_hash:
-        raise DataError(f"{folder} was packed anew while it was read: start again")
+    _check_same_index(windows._index, index_hash)
     return windows
+
+
+def _check_same_index(index: PackIndex, index_hash: str) -> None:
+    if index.hash != index_hash:
+        raise DataError(f"{index.folder} was packed anew while it was read: start again")

@@ -64,6 +64,7 @@ def evaluate(config: EvaluateConfig) -> None:
     disable_progress_bar()  # transformers' own: ours counts all that is to be done
     with join_ranks(config.context_parallel.size) as ranks:
         windows = PackedWindows(config.data.index, config.split)
+        ranks.check_same("the hash of the pack index", windows.index_hash)
         edges = bucket_edges(config.buckets, windows.window_tokens)
         check_kernel(config.attention.kernel, ranks.device)
         check_checkpoints(config, windows)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from anchorcontext.layout import WindowLayout
-from anchorcontext.plots.style import ANCHOR, INK, MUTED, color_of, new_figure, styled, whole_numbers
+from anchorcontext.plots.style import ANCHOR, INK, MUTED, color_of, new_figure, plain, styled, whole_numbers
 
 Polygon = list[tuple[float, float]]
 
@@ -150,7 +150,7 @@ def _anchor_rows(layout: WindowLayout) -> list[int]:
 
 
 def _legend(layout: WindowLayout, colors: dict[str, str]) -> list[Patch]:
-    patches = [Patch(color=color, label=name) for name, color in colors.items()]
+    patches = [Patch(color=color, label=plain(name)) for name, color in colors.items()]
     if layout.arm == "full":
         patches.append(Patch(color=MUTED, label="other documents"))
     patches.append(Patch(color=ANCHOR, label="anchor copies" if layout.arm == "anchor" else "BOS rows (right)"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from anchorcontext.plots.style import color_of, new_figure, styled
+from anchorcontext.plots.style import color_of, new_figure, plain, styled
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def draw_loss_by_position(models: Mapping[str, Sequence[PositionLoss]], title: s
             [places[bucket.low, bucket.high] for bucket in buckets],
             [bucket.loss for bucket in buckets],
             yerr=[bucket.standard_error or 0.0 for bucket in buckets],
-            label=name,
+            label=plain(name),
             color=color_of(number),
             marker="o",
             markersize=4.5,

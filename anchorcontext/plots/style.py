@@ -79,7 +79,7 @@ def whole_numbers(axes: Axes, *names: str) -> None:
 def plain(name: str) -> str:
     """A name as it is, but for its middle where it is long: matplotlib takes $ for formulas and hides a _ in front."""
     if len(name) > _LONGEST_NAME:
-        name = f"{name[: _LONGEST_NAME // 2]}\u2026{name[-_LONGEST_NAME // 2 :]}"
+        name = f"{name[: _LONGEST_NAME // 2 - 1]}\u2026{name[-_LONGEST_NAME // 2 :]}"
     return f"{' ' * name.startswith('_')}{name}".replace("$", r"\$")
 
 

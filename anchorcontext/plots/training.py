@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from anchorcontext.plots.style import color_of, new_figure, styled, whole_numbers
+from anchorcontext.plots.style import color_of, new_figure, plain, styled, whole_numbers
 
 PANELS = (("loss", "loss (nats a token)"), ("grad_norm", "gradient norm"), ("learning_rate", "learning rate"))
 """The figures of a step that are drawn, a panel each, and what their axis says."""
@@ -30,7 +30,7 @@ def draw_training(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
             if key == "loss":
                 axes.plot(tokens, values, color=color_of(number), alpha=0.25, linewidth=0.8)
                 values = smooth(values)
-            axes.plot(tokens, values, color=color_of(number), label=name)
+            axes.plot(tokens, values, color=color_of(number), label=plain(name))
         axes.set_ylabel(label)
     panels[0].legend()
     panels[0].set_title("Training (loss: thin line a step, thick line smoothed)")

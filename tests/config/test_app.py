@@ -106,15 +106,15 @@ def test_errors_end_with_code_2_and_one_message_a_node(
         (RunError("the loss of step 3 is nan"), "the loss of step 3 is nan"),
         (
             OSError(errno.ENOSPC, "No space left"),
-            "a file cannot be read or written (No space left)",
+            "a file: No space left: free some space there",
         ),
         (
             PermissionError(errno.EACCES, "Denied", "out"),
-            "out cannot be read or written (Denied)",
+            "out: Denied: change its permissions",
         ),
         (
             OSError(errno.ENAMETOOLONG, "Name too long", "n"),
-            "n cannot be read or written (Name too long)",
+            "n: Name too long: choose a shorter name",
         ),
     ],
 )

@@ -98,7 +98,7 @@ def test_odd_names_of_sources() -> None:
     names = ["_lead", "a $x$", "x" * 200]
     figure = draw_lengths(dict.fromkeys(names, histograms), 16)
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert shown == [" _lead", r"a \$x\$", "x" * 16 + "\u2026" + "x" * 16]
+    assert shown == [" _lead", r"a \$x\$", "x" * 15 + "\u2026" + "x" * 16]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # such as for axes without any room left
         to_png(draw_sources(dict.fromkeys(names, 1), {}))
