@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from anchorcontext.data.length_mixes import WEB_HISTOGRAM
-from data_prep.disk import write_json
-from data_prep.store import FORMAT_VERSION, MANIFEST, TokenStore, shard_file, store_hash
+from data_prep.disk import write_file, write_json
+from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, TokenStore, shard_file, store_hash
 
 
 def log_uniform(draws: np.random.Generator, low: float, high: float, count: int) -> np.ndarray:
@@ -59,6 +59,8 @@ def make_store(folder: Path, name: str, lengths: np.ndarray, *, filled: bool = F
         "source": name,
         "tokenizer": {"path": "", "hash": "", "vocab_size": 50_000, "anchor_id": 0, "anchor_token": "", "eos_id": 1},
         "dtype": "<u2",
+        "options": {},
+        "lists": {FILES: write_file(target / FILES, b'{"name": "made up"}\n')},
         "counts": {"documents": len(lengths), "tokens": total, "skipped": {}},
         "shards": [{"documents": len(lengths), "tokens": total, "files": files}],
     }
