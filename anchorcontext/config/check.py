@@ -55,9 +55,9 @@ def problems(config: Any, *, world_size: int = 1, has_gpu: Callable[[], bool] = 
             found += balance_problems(config.balance)
         case ExportDataConfig():
             found += index_problems(config.data)
-            output = MISSING if config.output == MISSING else str(Path(config.output).expanduser().resolve())
-            if glob.has_magic(output.replace(MISSING, "")):
-                fix = "datasets.load_dataset takes *, ? and [ in a path for a pattern: choose a folder without them"
+            output = Path(config.output).expanduser().resolve()
+            if config.output != MISSING and glob.has_magic(str(output)):
+                fix = f"datasets.load_dataset takes {output} for a pattern: choose a folder without *, ? and ["
                 found.append(Problem("output", config.output, fix))
         case TrainConfig():
             found += _train_problems(config, world_size, has_gpu)
