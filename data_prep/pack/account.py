@@ -1,7 +1,7 @@
-"""What became of every document and token: the figures of a pack index.
+"""What became of every document and token: the ledger that packing fills in, and the figures made from it.
 
 In a split, and in each of its sources, documents and tokens in, plus those taken more than once, are
-those packed plus those dropped. This is asserted whenever an index is made.
+those packed plus those dropped. This is checked whenever an index is made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.pack.ledger import Ledger
+from data_prep.mix import Share
 from data_prep.pack.options import PackOptions
 from data_prep.pack.pieces import (
     ENDS_DOCUMENT,
@@ -23,9 +23,61 @@ from data_prep.pack.pieces import (
     prefix_rows_of_sources,
 )
 
+SHORT = "shorter than min_document_tokens"
+THINNED = "short, left out by keep_short_fraction"
+LONG = "longer than a window"
+BEHIND_HEAD = "behind the head of a long document"
+NOT_NEEDED = "more than the mixture needs"
+LAST_WINDOW = "in the last window, dropped"
 _SUMMED = ("documents_in", "tokens_in", "documents", "tokens", "rows", "pieces", "cut_documents", "needlessly_cut")
 _WORK_BUCKETS = 20
 _PERCENTILES = (5, 25, 50, 75, 95)
+
+
+class Ledger:
+    """Documents and tokens by source: dropped, by reason, and repeated.
+
+    A document counts as dropped where nothing of it is packed; of one that is packed in part, its
+    tokens alone.
+    """
+
+    def __init__(self, num_sources: int) -> None:
+        self._num_sources = num_sources
+        self._dropped: dict[str, np.ndarray] = {}
+        self._repeated = np.zeros((2, num_sources), dtype=np.int64)
+        self.shares: list[Share | None] = [None] * num_sources
+
+    def drop(self, reason: str, sources: np.ndarray, tokens: np.ndarray, whole: np.ndarray | bool = True) -> None:
+        """Enter documents, or parts of them: source and tokens of each, and whether it is a whole document."""
+        counts = self._count(sources, tokens, whole)
+        self._dropped[reason] = self._dropped.get(reason, 0) + counts
+
+    def repeat(self, sources: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> None:
+        """Enter pieces taken once more; `begins` where a piece is its document's first that is taken."""
+        self._repeated += self._count(sources, tokens, begins)
+
+    def of_source(self, source: int) -> dict[str, Any]:
+        """What the account says: reasons without an entry are left out."""
+        names = ("documents", "tokens")
+        return {
+            "dropped": {
+                reason: dict(zip(names, counts[:, source].tolist(), strict=True))
+                for reason, counts in self._dropped.items()
+                if counts[:, source].any()
+            },
+            "repeated": dict(zip(names, self._repeated[:, source].tolist(), strict=True)),
+        }
+
+    def _count(self, sources: np.ndarray, tokens: np.ndarray, whole: np.ndarray | bool) -> np.ndarray:
+        """Documents and tokens, int64 [2, sources]."""
+        sources = sources.astype(np.int64)
+        documents = np.broadcast_to(np.asarray(whole, dtype=np.float64), sources.shape)
+        return np.stack(
+            [
+                np.bincount(sources, weights=weights, minlength=self._num_sources).astype(np.int64)
+                for weights in (documents, tokens.astype(np.float64))
+            ]
+        )
 
 
 def account_for(

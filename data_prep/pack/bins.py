@@ -1,9 +1,9 @@
-"""Best-fit decreasing: pieces into windows, none cut, in time that hardly depends on their number.
+"""Pieces -> bins of one size, none cut: best-fit decreasing, and first-fit.
 
-Pieces are taken from the longest to the shortest, equal ones in the given order; each goes into the
-window with the least room that still holds it, and among windows with equal room into the one that
-has had it longest. Pieces of one length are placed together, a run of them per window or a run of
-windows at once, so the cost is that of the distinct (length, room) pairs and not of the pieces.
+Best-fit decreasing takes pieces from the longest to the shortest, equal ones in the given order; each
+goes into the bin with the least room that still holds it, and among bins with equal room into the one
+that has had it longest. Pieces of one length are placed together, a run of them per bin or a run of
+bins at once, so the cost is that of the distinct (length, room) pairs and not of the pieces.
 """
 
 from __future__ import annotations
@@ -133,3 +133,36 @@ class _RoomTree:
 
 def _lowest_bit(word: int) -> int:
     return (word & -word).bit_length() - 1
+
+
+def first_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """The bin of each item, int64 [items]; bins are numbered in the order of their opening.
+
+    Time grows with items x log(bins): a tree holds the most room of each half of its bins.
+
+    Args:
+        lengths: rows of each item, 1 .. capacity.
+        capacity: rows of a bin.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    assert lengths.size == 0 or (lengths.min() >= 1 and lengths.max() <= capacity), "items must fit a bin"
+    most_bins = min(len(lengths), 2 * -(-int(lengths.sum()) // capacity) + 1)  # two neighbours never fit into one
+    leaves = 1 << max(most_bins - 1, 0).bit_length()
+    room = [capacity] * (2 * leaves)  # node n has the children 2n and 2n + 1; the bins are the last `leaves` nodes
+    bins = np.empty(len(lengths), dtype=np.int64)
+    for item, length in enumerate(lengths.tolist()):
+        node = 1
+        while node < leaves:
+            node *= 2
+            if room[node] < length:
+                node += 1
+        bins[item] = node - leaves
+        room[node] -= length
+        node //= 2
+        while node:
+            most = max(room[2 * node], room[2 * node + 1])
+            if room[node] == most:
+                break
+            room[node] = most
+            node //= 2
+    return bins

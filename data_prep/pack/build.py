@@ -12,14 +12,12 @@ import numpy as np
 
 from data_prep.disk import only_writer, remove_partial, write_file, write_json
 from data_prep.errors import DataError
-from data_prep.pack.account import account_for
-from data_prep.pack.fill import fill_windows
+from data_prep.pack.account import LAST_WINDOW, Ledger, account_for
 from data_prep.pack.index import FORMAT_VERSION, MANIFEST, SPLITS, PackIndex, index_hash
-from data_prep.pack.interleave import interleave, window_ends
-from data_prep.pack.ledger import LAST_WINDOW, Ledger
 from data_prep.pack.options import PackOptions
 from data_prep.pack.pieces import Documents
 from data_prep.pack.selection import TRAIN, enter_dropped, select_pieces
+from data_prep.pack.windows import fill_windows, interleave, window_ends
 from data_prep.store import TokenStore
 
 

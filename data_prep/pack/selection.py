@@ -8,7 +8,7 @@ import numpy as np
 
 from data_prep.errors import DataError
 from data_prep.mix import keep_short, shares_of, take_tokens
-from data_prep.pack.ledger import BEHIND_HEAD, LONG, NOT_NEEDED, SHORT, THINNED, Ledger
+from data_prep.pack.account import BEHIND_HEAD, LONG, NOT_NEEDED, SHORT, THINNED, Ledger
 from data_prep.pack.options import PackOptions
 from data_prep.pack.pieces import Documents, cut_pieces, end_rows, head_pieces, prefix_rows_of_sources
 from data_prep.permutation import seeded_keys

@@ -1,14 +1,11 @@
 """Files, whatever their format and wherever they lie -> documents."""
 
-from data_prep.read.apart import check_apart
 from data_prep.read.documents import EMPTY, FILTERED, Document, Record, Skipped, TokenDocument, check_bad
-from data_prep.read.files import find_files
-from data_prep.read.input_file import InputFile
+from data_prep.read.files import check_apart, find_files
+from data_prep.read.parts import parse_limit, sample_files, split_file
 from data_prep.read.records import Records, check_has_documents, content_hash, open_records
-from data_prep.read.sample import parse_limit, sample_files
-from data_prep.read.source import FORMATS, Source, option_problems
-from data_prep.read.split import split_file
-from data_prep.read.streams import open_stream
+from data_prep.read.source import FORMATS, InputFile, Source, option_problems
+from data_prep.read.storage import open_stream
 
 __all__ = [
     "EMPTY",

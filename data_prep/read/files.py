@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import glob
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from data_prep.errors import DataError
 from data_prep.read.formats import dataset
-from data_prep.read.input_file import InputFile
-from data_prep.read.source import Source
+from data_prep.read.saved import Found, without_side_files
+from data_prep.read.source import InputFile, Source
 from data_prep.read.storage import is_remote, remote_files, time_and_version
 from data_prep.read.unpack import compression_of
 
@@ -31,7 +30,6 @@ _SUFFIXES = {
 _NOT_COMPRESSED = ("parquet", "arrow", "megatron")
 # Files that `auto` must not take for plain text: read so, their documents would be silently wrong.
 _NOT_PLAIN_TEXT = (".idx", ".bz2", ".zip", ".tar", ".tgz", ".7z", ".tsv", ".orc", ".avro", ".npy", ".pkl", ".pdf")
-_SAVED_BY_DATASETS = ("state.json", "dataset_info.json", "dataset_dict.json")
 
 
 def find_files(source: Source) -> list[InputFile]:
@@ -61,7 +59,7 @@ def find_files(source: Source) -> list[InputFile]:
             "(names that begin with a dot are left out)"
         )
     if source.format == "auto":
-        found = _without_side_files(source, found)
+        found = without_side_files(source, found)
     files = []
     for number, name in enumerate(sorted(found)):
         _check_name(source, name)
@@ -83,11 +81,7 @@ def _check_name(source: Source, name: str) -> None:
         ) from None
 
 
-_Found = dict[str, tuple[str, int, int, str]]
-"""By name: path, bytes, time of the last change, version."""
-
-
-def _local(source: Source) -> _Found:
+def _local(source: Source) -> Found:
     root, paths = _list_paths(source)
     found = {}
     for path in paths:
@@ -100,7 +94,7 @@ def _local(source: Source) -> _Found:
     return found
 
 
-def _remote(source: Source) -> _Found:
+def _remote(source: Source) -> Found:
     root, infos = remote_files(source.path, source.storage_options)
     if not infos:
         raise DataError(f"source {source.name}: nothing at {source.path}: give a file, a folder or a glob")
@@ -113,82 +107,6 @@ def _remote(source: Source) -> _Found:
                 raise DataError(f"{address} is of unknown size: copy it to a folder here, and read that")
             found[name] = (address, info["size"], *time_and_version(info))
     return found
-
-
-def _without_side_files(source: Source, found: _Found) -> _Found:
-    """Leave out what is no data beside Arrow files of `datasets`, MDS shards and Megatron's .bin."""
-    folders: dict[str, set[str]] = {}
-    for name in found:
-        folder, _, base = name.rpartition("/")
-        folders.setdefault(folder, set()).add(base)
-    kept = {}
-    splits = set()
-    saved = functools.cache(lambda folder: _saved_files(source, found, folder))
-    for name, entry in found.items():
-        folder, _, base = name.rpartition("/")
-        beside = folders[folder]
-        if base in _SAVED_BY_DATASETS and not (base == "state.json" and "dataset_info.json" not in beside):
-            if base == "dataset_dict.json":
-                splits.add(folder)
-            continue
-        if base.endswith(".arrow") and "state.json" in beside and base not in saved(folder):
-            continue  # what `map` and `filter` left there: the documents a second time
-        if base == "index.json" and any(".mds" in other for other in beside):
-            if source.pattern == "*":
-                _check_shards(entry[0], beside)
-            continue
-        if base.endswith(".idx") and f"{base[:-4]}.bin" in beside:
-            continue
-        kept[name] = entry
-    for folder in splits:
-        kept = _one_split(source, folder, kept)
-    if not kept:
-        raise DataError(f"source {source.name}: {source.path} holds no data, only what lies beside data")
-    return kept
-
-
-def _saved_files(source: Source, found: _Found, folder: str) -> set[str]:
-    """The data files of a dataset that `save_to_disk` wrote, by its own account."""
-    path = found[f"{folder}/state.json" if folder else "state.json"][0]
-    if is_remote(path):
-        return {name.rpartition("/")[2] for name in found if "cache-" not in name}
-    try:
-        names = {entry["filename"] for entry in json.loads(Path(path).read_bytes())["_data_files"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is not what datasets.save_to_disk writes ({error!r}): save the dataset anew"
-        ) from error
-    missing = sorted(name for name in names if (f"{folder}/{name}" if folder else name) not in found)
-    if missing and source.pattern == "*":
-        raise DataError(f"{path} lists {len(missing)} file(s) that are not there, such as {missing[0]}: copy them too")
-    return names
-
-
-def _check_shards(path: str, beside: set[str]) -> None:
-    """Refuse a folder of mosaicml-streaming in which shards are missing that its index.json lists."""
-    if is_remote(path):
-        return
-    try:
-        shards = json.loads(Path(path).read_bytes())["shards"]
-        names = [{part["basename"] for key in ("raw_data", "zip_data") if (part := shard.get(key))} for shard in shards]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is not what mosaicml-streaming writes ({error!r}): copy it anew") from error
-    if missing := [min(either) for either in names if not either & beside]:
-        raise DataError(f"{path} lists {len(missing)} shard(s) that are not there, such as {missing[0]}: copy them too")
-
-
-def _one_split(source: Source, folder: str, found: _Found) -> _Found:
-    """Of a saved DatasetDict the split that the source names; it may be left unsaid where there is one."""
-    prefix = f"{folder}/" if folder else ""
-    inside = {name: name.removeprefix(prefix).partition("/")[0] for name in found if name.startswith(prefix)}
-    splits = sorted(set(inside.values()))
-    wanted = source.split or (splits[0] if len(splits) == 1 else None)
-    if wanted not in splits:
-        raise DataError(
-            f"source {source.name}: {source.path} has the splits {', '.join(splits)}: "
-            f"set split to one of them{f', not {wanted}' if wanted else ''}"
-        )
-    return {name: entry for name, entry in found.items() if inside.get(name, wanted) == wanted}
 
 
 def _list_paths(source: Source) -> tuple[str, list[str]]:
@@ -283,3 +201,45 @@ def _format(source: Source, path: str) -> str:
     if kind == "megatron" and not name.endswith(".bin"):
         raise DataError(f"source {source.name}: {path} is no .bin of Megatron: set pattern='*.bin'")
     return kind
+
+
+def check_apart(source: Source, folder: Path, what: str, names: Iterable[str]) -> None:
+    """Refuse a source that would read files which packing writes as documents the next time.
+
+    Args:
+        folder: where they are written; `what` is there, in words.
+        names: of such files.
+
+    Raises:
+        DataError: the source's folder, or its glob, and its pattern take one of the names.
+    """
+    if any(_takes(source, folder.resolve() / name) for name in names):
+        raise DataError(f"source {source.name}: {what} {folder} lies inside {source.path}: put it elsewhere")
+
+
+def _takes(source: Source, file: Path) -> bool:
+    """Whether the source would read a file with that path, if it were there."""
+    path = Path(source.path).expanduser()
+    fixed = 0
+    while fixed < len(path.parts) and not glob.has_magic(path.parts[fixed]):
+        fixed += 1
+    is_folder = fixed == len(path.parts) or path.exists()
+    root = (path if is_folder else Path(*path.parts[:fixed])).resolve()
+    if not file.is_relative_to(root):
+        return False
+    parts, wanted = file.relative_to(root).parts, path.parts[fixed:]
+    if any(part.startswith(".") for part in parts):
+        return False  # hidden, as `find_files` sees it
+    if is_folder:
+        return fnmatch(file.name, source.pattern)
+    folders = any(_fits(parts[:depth], wanted) for depth in range(len(parts)))
+    return _fits(parts, wanted) or (folders and fnmatch(file.name, source.pattern))
+
+
+def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a glob's parts match those of a path."""
+    if not wanted or not parts:
+        return not parts and all(part == "**" for part in wanted)
+    if wanted[0] == "**":
+        return _fits(parts, wanted[1:]) or _fits(parts[1:], wanted)
+    return fnmatch(parts[0], wanted[0]) and _fits(parts[1:], wanted[1:])

@@ -18,23 +18,18 @@ from data_prep.read.documents import (
     Row,
     Skipped,
     document_of_row,
+    documents_of_tokens,
     list_fields,
     stop_at_bad,
 )
 from data_prep.read.formats.columns import OnShare, read_arrow, read_parquet
-from data_prep.read.formats.csv_file import read_csv
 from data_prep.read.formats.dataset import read_shard
-from data_prep.read.formats.json_file import read_json
 from data_prep.read.formats.mds import read_mds
 from data_prep.read.formats.megatron import index_digest, read_megatron
-from data_prep.read.formats.plain import read_jsonl, read_text
+from data_prep.read.formats.text import read_csv, read_json, read_jsonl, read_text
 from data_prep.read.groups import grouped_documents
-from data_prep.read.input_file import InputFile
-from data_prep.read.sample import sampled
-from data_prep.read.source import Source
-from data_prep.read.storage import on_this_machine
-from data_prep.read.streams import open_stream
-from data_prep.read.tokens import documents_of_tokens
+from data_prep.read.source import InputFile, Source
+from data_prep.read.storage import on_this_machine, open_stream
 
 Items = Iterator[Row | Record]
 OnBytes = Callable[[int], None]
@@ -133,7 +128,7 @@ def _records(items: Items, file: InputFile, source: Source) -> Iterator[Record]:
         records: Iterator[Record] = grouped_documents(items, source)  # type: ignore[arg-type]
     else:
         records = _one_by_one(items, source)
-    return sampled(records, file) if file.sample < 1 else records
+    return _sampled(records, file) if file.sample < 1 else records
 
 
 def _one_by_one(items: Items, source: Source) -> Iterator[Record]:
@@ -144,6 +139,24 @@ def _one_by_one(items: Items, source: Source) -> Iterator[Record]:
             yield from documents_of_tokens(item, source)
         else:
             yield document_of_row(item, source)
+
+
+def _sampled(records: Iterator[Record], file: InputFile) -> Iterator[Record]:
+    """The records of a file that are in its sample; which ones depends on the file's name and their lines."""
+    begin = 0 if file.span is None else file.span[0]
+    key = int.from_bytes(hashlib.blake2b(f"{file.name}@{begin}".encode(), digest_size=8).digest(), "little")
+    bound = int(file.sample * (1 << 64))
+    for record in records:
+        if _scrambled(key + record.line) < bound:
+            yield record
+
+
+def _scrambled(number: int) -> int:
+    """SplitMix64: as good as random, and the same everywhere."""
+    number = (number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return number ^ (number >> 31)
 
 
 _Opened = tuple[Items, Callable[[], str], Callable[[], int]]

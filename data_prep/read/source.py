@@ -1,4 +1,4 @@
-"""What a user says about one source of documents."""
+"""What a user says about one source of documents, and one file of it as it was found."""
 
 from __future__ import annotations
 
@@ -117,3 +117,43 @@ def option_problems(source: Any) -> Iterator[tuple[str, Any, str]]:
                 yield option, value, "is for a dataset of the hub: set format=dataset, or leave it out"
     if not 0 <= source.max_bad_fraction <= 1:
         yield "max_bad_fraction", source.max_bad_fraction, "must be at least 0 and at most 1"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file to read, or a part of one.
+
+    Attributes:
+        number: its place among the source's files.
+        path: where it lies now.
+        name: its path below the source's folder, with forward slashes; the same after a move.
+        format: one of `FORMATS`, but for `auto`.
+        num_bytes: size in storage, compressed where it is; with a span, the span's.
+        mtime_ns: time of its last change; 0 where that is unknown.
+        span: the part of the file that is meant, in bytes from its begin; None: all of it. Parts
+            come from `split_file`, and lines are counted from their begin.
+        version: what a remote store calls its content, or empty.
+        sample: the share of its records to read; fewer than all in a sample of the source.
+        storage_options: what fsspec needs to open it.
+    """
+
+    number: int
+    path: str
+    name: str
+    format: str
+    num_bytes: int
+    mtime_ns: int
+    span: tuple[int, int] | None = None
+    version: str = ""
+    sample: float = 1.0
+    storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+    def identity(self) -> dict[str, Any]:
+        """What tells the file, or the part of it, from another version of it, wherever it lies."""
+        fields = {"name": self.name, "format": self.format, "num_bytes": self.num_bytes, "mtime_ns": self.mtime_ns}
+        optional = {
+            "span": None if self.span is None else list(self.span),
+            "version": self.version or None,
+            "sample": None if self.sample == 1 else self.sample,
+        }
+        return fields | {name: value for name, value in optional.items() if value is not None}

@@ -13,9 +13,8 @@ from data_prep.disk import only_writer, read_json, remove_partial, write_file, w
 from data_prep.errors import DataError
 from data_prep.read import Document, Source, check_apart, check_has_documents, find_files, open_records, sample_files
 from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, SKIPPED, TokenStore, shard_file
-from data_prep.tokenize.finish import finish_store, sweep
+from data_prep.tokenize.manifest import differences, finish_store, sweep
 from data_prep.tokenize.pool import OnBytes, write_shards
-from data_prep.tokenize.reuse import differences
 from data_prep.tokenize.shard_writer import PARTS
 from data_prep.tokenize.shards import (
     PLAN,

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from data_prep.pack import PackOptions, build_index
 from data_prep.read import Source
 from data_prep.store import TokenStore
-from data_prep.tokenize import build_stores, load_tokenizer
+from data_prep.tokenize import BuiltStore, build, build_stores, load_tokenizer, shards
 
 BOS, EOS = "<s>", "</s>"
 
@@ -93,3 +94,30 @@ def text_of(ids: Iterable[int]) -> str:
 def folder_bytes(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by name."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def build_sources(folder: Path, *sources: Source, num_workers: int = 1, overwrite: bool = False) -> list[BuiltStore]:
+    """The stores of some sources in `folder`/store, a token a byte."""
+    tokenizer = load_tokenizer(str(byte_tokenizer(folder / "tokenizer")))
+    return build_stores(sources, tokenizer, folder / "store", num_workers=num_workers, overwrite=overwrite)
+
+
+def texts_of(store: TokenStore) -> list[str]:
+    """The text of every document of a store that was made with `byte_tokenizer`."""
+    found = []
+    for shard in range(store.num_shards):
+        tokens, begin = store.tokens(shard), 0
+        for end in store.ends(shard).tolist():
+            found.append(text_of(tokens[begin:end].tolist()))
+            begin = end
+    return found
+
+
+def six_units(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """A source of six units."""
+    for number in range(12):
+        write_jsonl(folder / f"{number:02d}.jsonl", [{"text": f"text {number} {line}"} for line in range(20)])
+    size = (folder / "00.jsonl").stat().st_size
+    plan = shards.plan_units
+    monkeypatch.setattr(build, "plan_units", lambda files, source: plan(files, source, 2 * size + 50))
+    return Source("many", str(folder))

@@ -7,8 +7,7 @@ from typing import Any
 
 from data_prep.errors import DataError
 from data_prep.read.documents import NO_TEXT_FIELD, NO_TOKEN_FIELD, Row, Skipped, lacking
-from data_prep.read.input_file import InputFile
-from data_prep.read.source import Source
+from data_prep.read.source import InputFile, Source
 
 _BATCH_ROWS = 64
 _BUFFER_BYTES = 1 << 20

@@ -17,8 +17,7 @@ import numpy as np
 
 from data_prep.errors import DataError
 from data_prep.read.documents import Row, Skipped
-from data_prep.read.input_file import InputFile
-from data_prep.read.source import Source
+from data_prep.read.source import InputFile, Source
 
 # ndarray: codes of dtypes that are stored with the values, and of the shape's own dtype.
 _DTYPES = {

@@ -17,8 +17,7 @@ import numpy as np
 from data_prep.errors import DataError
 from data_prep.read.documents import EMPTY, Skipped, TokenDocument
 from data_prep.read.formats.columns import OnShare
-from data_prep.read.input_file import InputFile
-from data_prep.read.source import Source
+from data_prep.read.source import InputFile, Source
 from data_prep.read.storage import is_remote
 
 _MARK = b"MMIDIDX\x00\x00"

@@ -1,4 +1,4 @@
-"""Best-fit decreasing: the golden bins, and equality with the plain algorithm."""
+"""Placing items in bins: best-fit decreasing against a plain version of it, and first-fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.pack import bins as bins_module
-from data_prep.pack.bins import _RoomTree, best_fit_decreasing
+from data_prep.pack.bins import _RoomTree, best_fit_decreasing, first_fit
 
 
 def _plain(lengths: list[int], capacity: int) -> list[int]:
@@ -32,7 +32,7 @@ def test_golden_bins() -> None:
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(1, n), max_size=60))))
-def test_equals_the_plain_algorithm(case: tuple[int, list[int]]) -> None:
+def test_best_fit_equals_the_plain_algorithm(case: tuple[int, list[int]]) -> None:
     capacity, lengths = case
     assert best_fit_decreasing(np.array(lengths, dtype=np.int64), capacity).tolist() == _plain(lengths, capacity)
 
@@ -92,3 +92,46 @@ def test_documents_of_one_length_are_placed_together(steps: dict[str, int]) -> N
     lengths = np.random.default_rng(0).choice([30_000, 20_000, 700, 30, 7], 200_000)
     bins = best_fit_decreasing(lengths, 65_536)
     assert steps["searches"] <= bins.max() < len(lengths) / 5
+
+
+def _plain_first_fit(lengths: list[int], capacity: int) -> list[int]:
+    room: list[int] = []
+    bins = []
+    for length in lengths:
+        number = next((number for number, left in enumerate(room) if left >= length), len(room))
+        if number == len(room):
+            room.append(capacity)
+        room[number] -= length
+        bins.append(number)
+    return bins
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(1, n), max_size=60))))
+def test_first_fit_equals_the_plain_algorithm(case: tuple[int, list[int]]) -> None:
+    capacity, lengths = case
+    assert first_fit(np.array(lengths, dtype=np.int64), capacity).tolist() == _plain_first_fit(lengths, capacity)
+
+
+class _Room(int):
+    """Counts the comparisons that are made with what is left in a bin, or in some."""
+
+    comparisons = 0
+
+    def __sub__(self, other: int) -> _Room:
+        return _Room(int(self) - other)
+
+    def __lt__(self, other: int) -> bool:
+        _Room.comparisons += 1
+        return int(self) < other
+
+    def __gt__(self, other: int) -> bool:
+        _Room.comparisons += 1
+        return int(self) > other
+
+
+def test_a_document_looks_at_few_bins_however_many_there_are() -> None:
+    lengths = np.random.default_rng(0).integers(2, 65_537, 5_000)
+    _Room.comparisons = 0
+    bins = first_fit(lengths, _Room(65_536))
+    assert bins.max() > 2_000
+    assert len(lengths) < _Room.comparisons <= 2 * 13 * len(lengths)  # 2 ** 13 leaves: down the tree and up again

@@ -1,19 +1,31 @@
-"""Files at addresses of fsspec, by its file system in memory: every format reads as from the disk."""
+"""The bytes of input files: remote, compressed, cut short."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+import hashlib
+import lzma
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from data_prep.errors import DataError
-from data_prep.read import Source, content_hash, find_files, open_records, split_file
+from data_prep.read import Source, content_hash, find_files, open_records, open_stream, split_file
 from tests.data_prep.read.reading import read, texts
+
+_TEXT = b"".join(b"line %d of the file\n" % number for number in range(5000))
+
+_PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".xz": lzma.compress,
+}
 
 
 @pytest.fixture
@@ -89,3 +101,67 @@ def test_options_reach_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="s3://bucket cannot be opened: no"):
         find_files(Source("s", "s3://bucket", storage_options={"anon": True}))
     assert seen == {"anon": True}
+
+
+def _read(path: Path) -> bytes:
+    (file,) = find_files(Source("s", str(path)))
+    with open_stream(file) as stream:
+        return stream.file.read()
+
+
+@pytest.mark.parametrize("suffix", _PACK)
+def test_bytes_read_are_counted_and_hashed_as_they_lie_on_disk(tmp_path: Path, suffix: str) -> None:
+    on_disk = _PACK[suffix](_TEXT)
+    (tmp_path / f"a.txt{suffix}").write_bytes(on_disk)
+    (file,) = find_files(Source("s", str(tmp_path)))
+    told: list[int] = []
+    with open_stream(file, told.append) as stream:
+        assert stream.file.readline() == b"line 0 of the file\n"
+        sha256 = stream.finish()
+    assert sum(told) == stream.num_bytes == file.num_bytes == len(on_disk)
+    assert sha256 == hashlib.sha256(on_disk).hexdigest()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+def test_archives_of_several_frames_with_padding(tmp_path: Path, suffix: str) -> None:
+    padding = b"" if suffix == ".zst" else bytes(8)
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(_PACK[suffix](b"one\n") + padding + _PACK[suffix](_TEXT) + padding + _PACK[suffix](b"two\n"))
+    assert _read(path) == b"one\n" + _TEXT + b"two\n"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+def test_large_and_very_dense_archives(tmp_path: Path, suffix: str) -> None:
+    text = _TEXT * 40 + bytes(20 << 20) + _TEXT
+    (tmp_path / f"a.txt{suffix}").write_bytes(_PACK[suffix](text))
+    assert _read(tmp_path / f"a.txt{suffix}") == text
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+@pytest.mark.parametrize("kept", [0, 1, 12, 100, -8, -1])
+def test_a_truncated_archive_is_named(tmp_path: Path, suffix: str, kept: int) -> None:
+    (tmp_path / f"a.txt{suffix}").write_bytes(_PACK[suffix](_TEXT)[:kept])
+    with pytest.raises(DataError, match=rf"a\.txt\{suffix} is truncated"):
+        _read(tmp_path / f"a.txt{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz"])
+def test_a_damaged_archive_is_named(tmp_path: Path, suffix: str) -> None:
+    data = bytearray(_PACK[suffix](_TEXT * 3))
+    data[len(data) // 2] ^= 0xFF
+    (tmp_path / f"a.txt{suffix}").write_bytes(
+        bytes(data) if suffix != ".zst" else b"\x28\xb5\x2f\xfd" + bytes(data[9:])
+    )
+    (tmp_path / f"b.txt{suffix}").write_bytes(b"plain text")
+    (tmp_path / f"c.txt{suffix}").write_bytes(_PACK[suffix](_TEXT) + b"garbage")
+    for name in ("a", "b", "c"):
+        with pytest.raises(DataError, match=rf"{name}\.txt\{suffix} is (not sound|truncated)"):
+            _read(tmp_path / f"{name}.txt{suffix}")
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x")
+    (file,) = find_files(Source("s", str(tmp_path)))
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(DataError, match=r"a\.txt cannot be read"), open_stream(file):
+        pass

@@ -1,17 +1,24 @@
-"""A sample of a source: some of its files, and of each some records, the same ones every time."""
+"""What is read of the files of a source: a sample where `limit` asks for one, and large files in parts."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from data_prep.errors import DataError
-from data_prep.read.documents import Record
-from data_prep.read.input_file import InputFile
-from data_prep.read.source import Source
+from data_prep.read.formats.columns import row_group_starts
+from data_prep.read.formats.megatron import read_index
+from data_prep.read.records import open_records
+from data_prep.read.source import InputFile, Source
+from data_prep.read.storage import is_remote, open_binary
+from data_prep.read.unpack import compression_of
 
 # Files a sample is spread over, where there are as many: enough that no file decides for all.
 _FILES = 32
@@ -19,6 +26,7 @@ _FILES = 32
 _BYTES_MEASURED = 16 << 20
 _LIMIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%|KB|MB|GB|TB|_?records?)?", re.IGNORECASE)
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SEARCH_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,6 @@ def _share(limit: Limit, files: Sequence[InputFile], source: Source, total: int)
 
 def _estimate_records(files: Sequence[InputFile], source: Source, total: int) -> float:
     """How many records a source has, from those at the begin of its middle file."""
-    from data_prep.read.records import open_records
-
     file = files[len(files) // 2]
     read = count = 0
 
@@ -119,19 +125,66 @@ def _estimate_records(files: Sequence[InputFile], source: Source, total: int) ->
     return count * total / max(min(read, file.num_bytes), 1)
 
 
-def sampled(records: Iterator[Record], file: InputFile) -> Iterator[Record]:
-    """The records of a file that are in its sample; which ones depends on the file's name and their lines."""
-    begin = 0 if file.span is None else file.span[0]
-    key = int.from_bytes(hashlib.blake2b(f"{file.name}@{begin}".encode(), digest_size=8).digest(), "little")
-    bound = int(file.sample * (1 << 64))
-    for record in records:
-        if _scrambled(key + record.line) < bound:
-            yield record
+def split_file(file: InputFile, unit_bytes: int, source: Source | None = None) -> list[InputFile]:
+    """Cut a file into parts of about `unit_bytes`, each an `InputFile` with a span of bytes.
+
+    The parts hold the file's records in order, each once, and depend on its content alone: a part
+    begins where a line, a row group of Parquet or a document of Megatron does. What cannot be cut
+    (compressed and remote files, other formats, a file whose records `source` groups) comes back as
+    it is, and so does a small file.
+    """
+    starts_in = _STARTS.get(file.format)
+    grouped = source is not None and bool(source.group_by)
+    is_whole = file.span is not None or file.num_bytes <= unit_bytes or starts_in is None or grouped
+    if is_whole or is_remote(file.path) or compression_of(file.path) is not None:
+        return [file]
+    assert starts_in is not None
+    edges = [*(start for start in starts_in(file, unit_bytes) if start < file.num_bytes), file.num_bytes]
+    return [replace(file, span=(begin, end), num_bytes=end - begin) for begin, end in itertools.pairwise(edges)]
 
 
-def _scrambled(number: int) -> int:
-    """SplitMix64: as good as random, and the same everywhere."""
-    number = (number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
-    return number ^ (number >> 31)
+def _line_starts(file: InputFile, unit_bytes: int) -> list[int]:
+    """0, and where a line begins at or after each multiple of `unit_bytes`."""
+    edges = [0]
+    with open_binary(file.path, {}) as lines:
+        while edges[-1] + unit_bytes < file.num_bytes:
+            lines.seek(edges[-1] + unit_bytes - 1, os.SEEK_SET)  # a line may begin at the target itself
+            while block := lines.read(_SEARCH_BYTES):
+                if (at := block.find(b"\n")) >= 0:
+                    break
+            else:
+                break
+            edges.append(lines.tell() - len(block) + at + 1)
+    return edges
+
+
+def _group_starts(file: InputFile, unit_bytes: int) -> list[int]:
+    """Where row groups begin, few enough that parts are no smaller than `unit_bytes` but the last."""
+    import pyarrow.parquet
+
+    try:
+        starts = row_group_starts(pyarrow.parquet.ParquetFile(file.path))
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file.path} is not sound parquet data ({error}). Copy it anew") from error
+    return _spaced(starts, unit_bytes)
+
+
+def _document_starts(file: InputFile, unit_bytes: int) -> list[int]:
+    """Where documents of Megatron begin, as for row groups."""
+    return _spaced(read_index(file.path, file.num_bytes).starts, unit_bytes)
+
+
+def _spaced(starts: Sequence[int] | np.ndarray, unit_bytes: int) -> list[int]:
+    """0, and each next of the growing `starts` that is `unit_bytes` behind the one before or more."""
+    edges = [0]
+    places = np.asarray(starts, dtype=np.int64)
+    while (following := int(np.searchsorted(places, edges[-1] + unit_bytes))) < len(places):
+        edges.append(int(places[following]))
+    return edges
+
+
+_STARTS: dict[str, Callable[[InputFile, int], list[int]]] = {
+    "jsonl": _line_starts,
+    "parquet": _group_starts,
+    "megatron": _document_starts,
+}
