@@ -1,7 +1,7 @@
 """Persistent gloo workers: processes that have imported everything and hold a process group.
 
-Importing torch, transformers and DeepSpeed costs seconds a process, so a test session starts each
-world once and sends it functions: `run_on(2, function, *args)` calls `function(*args)` on both
+Importing torch, transformers and DeepSpeed takes seconds, so one process imports them, every worker
+is forked from it, and a test session starts each world once and sends it functions: `run_on(2, function, *args)` calls `function(*args)` on both
 ranks and returns their results by rank. Functions must be importable (module level), arguments and
 results picklable.
 """
@@ -23,6 +23,8 @@ import torch.multiprocessing as mp
 _TIMEOUT_SECONDS = 300
 _PEER_SECONDS = 5
 """For peers of a rank that failed: time to fail on their own, and say so."""
+_IMPORTS = ["deepspeed", "transformers.models.llama.modeling_llama", "anchorcontext.train.loop"]
+"""What nearly every function on workers needs; none of it starts a thread, so that forking is safe."""
 _pools: dict[int, _Pool] = {}
 
 
@@ -40,7 +42,8 @@ def run_on(world_size: int, function: Callable[..., Any], *args: Any) -> list[An
 
 class _Pool:
     def __init__(self, world_size: int) -> None:
-        context = mp.get_context("spawn")
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(_IMPORTS)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
