@@ -37,6 +37,7 @@ from matplotlib.figure import Figure
 from anchorcontext.console import plain_table, table_console
 from anchorcontext.data.length_mixes import MIXES, sample_window
 from anchorcontext.plots.style import MUTED, color_of, new_figure, save, styled
+from anchorcontext.train.ranks import process_group
 from benchmarks.environment import machine
 from benchmarks.measure import error, exact, inputs, measure
 from benchmarks.methods import ONE_RANK, PEERS, Shape, methods_of
@@ -109,15 +110,14 @@ def _rank(rank: int, options: argparse.Namespace, device_type: str, port: int, a
         torch.cuda.set_device(device)
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # of the peers' calls
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=options.ranks)
-    measured = measurements(options, device)
-    everyones: list[Any] = [None] * options.ranks
-    dist.all_gather_object(everyones, measured)
-    if rank == 0:
-        names, refused = measured["names"], measured["refused"]
-        Path(answer).write_text(json.dumps([[each["results"] for each in everyones], names, refused]), "utf-8")
-    dist.barrier()  # no rank leaves before the answer is there
-    dist.destroy_process_group()
+    with process_group(device, rank=rank, world_size=options.ranks):
+        measured = measurements(options, device)
+        everyones: list[Any] = [None] * options.ranks
+        dist.all_gather_object(everyones, measured)
+        if rank == 0:
+            names, refused = measured["names"], measured["refused"]
+            Path(answer).write_text(json.dumps([[each["results"] for each in everyones], names, refused]), "utf-8")
+        dist.barrier()  # no rank leaves before the answer is there
 
 
 def measurements(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Persistent gloo workers: processes that have imported everything and hold a process group.
 
-Importing torch, transformers and DeepSpeed costs seconds a process, so a test session starts each
-world once and sends it functions: `run_on(2, function, *args)` calls `function(*args)` on both
-ranks and returns their results by rank. Functions must be importable (module level), arguments and
-results picklable.
+Importing torch, transformers and DeepSpeed takes seconds, so one process imports them and every
+worker is forked from it. A test session starts each world once and sends it functions:
+`run_on(2, function, *args)` calls `function(*args)` on both ranks and returns their results by rank.
+`call_fresh` calls a function in a process of its own, without a group. Functions must be importable
+(module level), arguments and results picklable.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import torch.multiprocessing as mp
 _TIMEOUT_SECONDS = 300
 _PEER_SECONDS = 5
 """For peers of a rank that failed: time to fail on their own, and say so."""
+_IMPORTS = ["deepspeed", "transformers.models.llama.modeling_llama", "anchorcontext.train.loop"]
+"""What nearly every function on workers needs; none of it starts a thread, so that forking is safe."""
 _pools: dict[int, _Pool] = {}
 
 
@@ -38,9 +41,32 @@ def run_on(world_size: int, function: Callable[..., Any], *args: Any) -> list[An
     return pool.run(function, args)
 
 
+def call_fresh(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` in a process of its own, where no process group is and no launcher's variable set."""
+    context = _context()
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, function, args), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        succeeded, result = ours.recv()
+    except EOFError:
+        succeeded, result = False, "its process ended"
+    process.join()
+    if not succeeded:
+        raise WorkerError(result)
+    return result
+
+
+def _context() -> Any:
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTS)
+    return context
+
+
 class _Pool:
     def __init__(self, world_size: int) -> None:
-        context = mp.get_context("spawn")
+        context = _context()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -106,10 +132,14 @@ def _worker(rank: int, world_size: int, port: int, connection: Any) -> None:
             function, args = connection.recv()
         except EOFError:
             return
-        try:
-            connection.send((True, function(*args)))
-        except BaseException:
-            connection.send((False, traceback.format_exc()))
+        _answer(connection, function, args)
+
+
+def _answer(connection: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        connection.send((True, function(*args)))
+    except BaseException:
+        connection.send((False, traceback.format_exc()))
 
 
 @atexit.register

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -23,10 +23,10 @@ from anchorcontext.machine import launched_with, usable_cores, uses_gpu
 T = TypeVar("T")
 
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What a launcher says to each rank."""
+"""What a launcher tells each rank."""
 
 _TIMEOUT = timedelta(hours=1)
-"""Of a collective. Long, for rank 0 exports a model and has it read back while the others wait."""
+"""Of a collective. Long, because rank 0 exports a model and has it read back while the others wait."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ class Ranks:
 
 @contextmanager
 def join_ranks(context_size: int) -> Iterator[Ranks]:
-    """Join the job's process group and leave it at the end; without a launcher, a world of one.
+    """Join the job's process group and leave it on every way out; without a launcher, a world of one.
 
     gloo on CPU, NCCL on CUDA. Threads are OMP_NUM_THREADS, else the node's cores divided among its
-    ranks. torchrun sets OMP_NUM_THREADS=1 for more than one rank where nobody has set it, which
+    ranks. torchrun sets OMP_NUM_THREADS=1 for more than one rank where it is unset, which
     cannot be told from a user's 1: `scripts/` therefore set it before torchrun does.
 
     Raises:
-        ConfigError: an environment that says only half of what a launcher says.
+        ConfigError: an environment that sets only some of the variables that a launcher sets.
     """
     local_rank, local_size = _from_launcher()
     device = torch.device("cuda", local_rank) if uses_gpu() else torch.device("cpu")
@@ -123,11 +123,8 @@ def join_ranks(context_size: int) -> Iterator[Ranks]:
         torch.cuda.set_device(device)
     threads = launched_with("OMP_NUM_THREADS", max(1, usable_cores() // local_size), least=1)
     torch.set_num_threads(threads)
-    joined_here = not dist.is_initialized()
-    if joined_here:
-        _join(device)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    try:
+    with nullcontext() if dist.is_initialized() else process_group(device, **_rendezvous()):
+        rank, world_size = dist.get_rank(), dist.get_world_size()
         yield Ranks(
             rank=rank,
             world_size=world_size,
@@ -137,9 +134,25 @@ def join_ranks(context_size: int) -> Iterator[Ranks]:
             context_group=_context_group(rank, world_size, context_size),
             threads=threads,
         )
+
+
+@contextmanager
+def process_group(device: torch.device, **rendezvous: Any) -> Iterator[None]:
+    """The default process group, destroyed on every way out, after an error too.
+
+    Threads of a group that is alive when its process exits use what is torn down under them: the
+    process may abort (SIGABRT) instead of exiting with its own code.
+
+    Args:
+        device: this rank's; gloo on CPU, NCCL on CUDA.
+        rendezvous: how the ranks find each other, as `init_process_group` takes it.
+    """
+    backend, device_id = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+    dist.init_process_group(backend, timeout=_TIMEOUT, device_id=device_id, **rendezvous)
+    try:
+        yield
     finally:
-        if joined_here:
-            dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
 def _portable(error: Exception) -> Exception:
@@ -159,20 +172,16 @@ def _from_launcher() -> tuple[int, int]:
     return launched_with("LOCAL_RANK", 0), local_size
 
 
-def _join(device: torch.device) -> None:
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    device_id = device if device.type == "cuda" else None
+def _rendezvous() -> dict[str, Any]:
+    """How this rank finds the others: as its launcher says, or in a world of one."""
     absent = [name for name in _LAUNCHED if name not in os.environ]
     if not absent:
-        dist.init_process_group(backend, timeout=_TIMEOUT, device_id=device_id)
-    elif "RANK" in os.environ or launched_with("WORLD_SIZE", 1) > 1:
+        return {}
+    if "RANK" in os.environ or launched_with("WORLD_SIZE", 1) > 1:
         given = ", ".join(name for name in _LAUNCHED if name not in absent)
         fix = f"unset, though {given} is set: start ranks by torchrun or deepspeed; for one rank, unset all four"
         raise ConfigError.of("the environment", ", ".join(absent), fix)
-    else:
-        dist.init_process_group(
-            backend, store=dist.HashStore(), rank=0, world_size=1, timeout=_TIMEOUT, device_id=device_id
-        )
+    return {"store": dist.HashStore(), "rank": 0, "world_size": 1}
 
 
 def _context_group(rank: int, world_size: int, context_size: int) -> dist.ProcessGroup | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,12 +76,11 @@ def test_the_text_is_there(demo: dict[str, ModuleType], tmp_path: Path) -> None:
 
 
 def words_of(demo: dict[str, ModuleType]) -> list[list[str]]:
-    demo["run"].inspect_words, kept = lambda: ["anchorcontext", "inspect", "data=demo_4096"], demo["run"].inspect_words
+    demo["run"].window_to_show, kept = (lambda: 0), demo["run"].window_to_show
     try:
-        commands = demo["run"].demo_commands()
+        return [list(each.words()) for each in demo["run"].demo_commands()]
     finally:
-        demo["run"].inspect_words = kept
-    return [list(each.words() if callable(each.words) else each.words) for each in commands]
+        demo["run"].window_to_show = kept
 
 
 def test_every_command_of_ours_composes(demo: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +107,14 @@ def experiment(name: str) -> Any:
 def test_the_experiments_are_what_the_demo_says(demo: dict[str, ModuleType]) -> None:
     run = demo["run"]
     base, extend, control = (experiment(f"demo_{name}") for name in ("base", "extend", "control"))
-    assert base.training.steps == run.BASE_STEPS
     assert extend.training.steps == run.EXTEND_STEPS
-    assert control.training.steps == run.CONTROL_STEPS
     assert base.data.window_tokens == control.data.window_tokens == 128
     assert extend.data.window_tokens == 4096
     assert base.data.store == extend.data.store
-    assert extend.model.path == control.model.path == f"runs/demo/base/hf/step-{run.BASE_STEPS:06d}"
+    exported = [f"{each.run.folder}/hf/step-{each.training.steps:06d}" for each in (base, extend, control)]
+    assert extend.model.path == control.model.path == exported[0]
+    (evaluation,) = (words for words in words_of(demo) if "anchorcontext.evaluate" in words)
+    assert re.findall(r"runs/\S+/hf/[^\s,}]+", " ".join(evaluation)) == exported
     assert (extend.attention.arm, extend.context_parallel.size) == ("anchor", 2)
     assert (extend.deepspeed.zero_stage, extend.training.precision) == (1, "bf16")
     assert extend.rope.base > 1e4
@@ -122,8 +123,10 @@ def test_the_experiments_are_what_the_demo_says(demo: dict[str, ModuleType]) -> 
     ]
     assert tokens[0] == tokens[1], "the control must see as many extra tokens"
     assert (extend.optim, control.rope.base) == (control.optim, None)
-    assert run.KILL_AT_STEP % extend.training.save_every_steps
-    assert extend.training.save_every_steps < run.KILL_AT_STEP < run.EXTEND_STEPS - extend.training.save_every_steps
+    (kill_at_step,) = (each.kill_at_step for each in run.demo_commands() if each.kill_at_step)
+    every = extend.training.save_every_steps
+    assert kill_at_step % every, "some steps must be lost, and done again"
+    assert every < kill_at_step < run.EXTEND_STEPS - every
 
 
 def write_results(folder: Path, base: float = 5.0, extended: float = 4.0, control: float = 5.1, steps: int = 0) -> Path:

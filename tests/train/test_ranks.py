@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.train.ranks import join_ranks
 from tests.train.fakes import alone
-from tests.workers import run_on
+from tests.workers import call_fresh, run_on
 
 
 def place(context_size: int) -> tuple[Any, ...]:
@@ -82,22 +83,54 @@ def test_differences_are_named() -> None:
     assert run_on(2, differs) == ["the digest differs between ranks: rank 0 has 0, not so ranks [1]"] * 2
 
 
-ALONE = """
-import torch.distributed as dist, os
-from anchorcontext.train.ranks import join_ranks
-with join_ranks(1) as ranks:
-    print(ranks.rank, ranks.world_size, ranks.threads, ranks.sum(3.0), ranks.on_main(lambda: 7))
-print(dist.is_initialized())
-"""
+def joined_alone(variables: dict[str, str]) -> tuple[Any, ...]:
+    del os.environ["OMP_NUM_THREADS"]
+    os.environ.update(variables)
+    with join_ranks(1) as ranks:
+        seen = (ranks.rank, ranks.world_size, ranks.threads, ranks.sum(3.0), ranks.on_main(lambda: 7))
+    return (*seen, dist.is_initialized())
 
 
 @pytest.mark.parametrize(("variables", "threads"), [({"LOCAL_SIZE": "2"}, None), ({"OMP_NUM_THREADS": "3"}, 3)])
 def test_alone_without_a_launcher(variables: dict[str, str], threads: int | None) -> None:
     """A world of one; the deepspeed launcher's LOCAL_SIZE divides the cores where nobody chose threads."""
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"} | variables
-    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
     expected = threads or max(1, len(os.sched_getaffinity(0)) // 2)
-    assert done.stdout.splitlines() == [f"0 1 {expected} [3.0] 7", "False"]
+    assert call_fresh(joined_alone, variables) == (0, 1, expected, [3.0], 7, False)
+
+
+ONE_RANK_RAISES = """
+import atexit
+import torch.distributed as dist
+from anchorcontext.train.ranks import join_ranks
+atexit.register(lambda: print("a group is alive" if dist.is_initialized() else "no group is alive"))
+with join_ranks(2) as ranks:
+    ranks.barrier()
+    if ranks.rank == 1:
+        raise ValueError("as told")
+    ranks.barrier()
+"""
+
+
+def test_a_rank_that_raises_destroys_its_group_and_exits_with_1() -> None:
+    """And so does its peer, whom the loss of it fails; neither is killed by a signal (SIGABRT: -6)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    launched = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", ONE_RANK_RAISES],
+            env={**os.environ, **launched, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [1, 1], outputs
+    assert [output for output, _ in outputs] == ["no group is alive\n"] * 2
+    assert "ValueError: as told" in outputs[1][1]
 
 
 @pytest.mark.parametrize("given", [{"RANK": "0"}, {"WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "2"}])
