@@ -27,8 +27,9 @@ class Kernel(Protocol):
     """Variable-length attention with its logsumexp.
 
     Shapes: query [Tq, Hq, D]; key and value [Tk, Hkv, D]; Hq a multiple of Hkv, query head h reads
-    key head h // (Hq / Hkv). One dtype for all three. Results are at least as wide as the
-    accumulation dtype of the inputs, so that partial results can be merged before they are rounded.
+    key head h // (Hq / Hkv). One dtype for all three. Output and gradients are in that dtype or a
+    wider one, as the kernel computes them: whoever merges or sums results of several calls does so
+    in the accumulation dtype. The logsumexp is at least that wide.
     """
 
     name: str

@@ -27,7 +27,10 @@ _LEAST_CAPABILITY = (8, 0)
 
 
 class FlashKernel(Kernel):
-    """Kernels `flash`, `flash3` and `flash4`: CUDA, BF16 or float16; results in float32.
+    """Kernels `flash`, `flash3` and `flash4`: CUDA, BF16 or float16.
+
+    Output and gradients are in the inputs' dtype, as the functions return them, except gradients of
+    keys that several segments see: those are summed in float32. The logsumexp is float32.
 
     Args:
         implementation: its name in torch's registry; None for flash-attn, or torch's own.
@@ -51,40 +54,36 @@ class FlashKernel(Kernel):
     ) -> tuple[Tensor, Tensor]:
         """See `Kernel.forward`."""
         _check(self.name, query)
-        wide = accumulation_dtype(query.dtype)
-        out = query.new_zeros(query.shape, dtype=wide)
-        lse = query.new_full(query.shape[:2], -torch.inf, dtype=wide)
         if not len(segments):
-            return out, lse
+            lse = query.new_full(query.shape[:2], -torch.inf, dtype=accumulation_dtype(query.dtype))
+            return query.new_zeros(query.shape), lse
         rows = varlen_rows(segments, query.device)
-        some_out, some_lse = self._functions.forward(
+        out, lse = self._functions.forward(
             rows.queries(query), rows.keys(key), rows.keys(value), rows, segments.causal, scale
         )
-        some_lse = rows_first(some_lse, len(some_out), query.shape[1])
-        return rows.put_queries(some_out, out), rows.put_queries(some_lse, lse)
+        lse = rows_first(lse, len(out), query.shape[1])
+        return rows.put_queries(out, len(query)), rows.put_queries(lse, len(query), -torch.inf)
 
     def backward(
         self, grad_out: Tensor, done: ForwardPass, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.backward`."""
         query, key, value, out, lse = done
-        wide = accumulation_dtype(query.dtype)
-        totals = [tensor.new_zeros(tensor.shape, dtype=wide) for tensor in (query, key, value)]
         if not len(segments):
-            return totals[0], totals[1], totals[2]
+            return query.new_zeros(query.shape), key.new_zeros(key.shape), value.new_zeros(value.shape)
         rows = varlen_rows(segments, query.device)
-        gathered = ForwardPass(
+        taken = ForwardPass(
             rows.queries(query),
             rows.keys(key),
             rows.keys(value),
             rows.queries(out).contiguous(),
             rows.queries(lse).transpose(0, 1).contiguous(),
         )
-        grads = self._functions.backward(rows.queries(grad_out).contiguous(), gathered, rows, segments.causal, scale)
+        grads = self._functions.backward(rows.queries(grad_out).contiguous(), taken, rows, segments.causal, scale)
         return (
-            rows.put_queries(grads[0], totals[0]),
-            rows.add_keys(grads[1], totals[1]),
-            rows.add_keys(grads[2], totals[2]),
+            rows.put_queries(grads[0], len(query)),
+            rows.add_keys(grads[1], len(key)),
+            rows.add_keys(grads[2], len(value)),
         )
 
     @cached_property
@@ -95,7 +94,7 @@ class FlashKernel(Kernel):
 
 
 class _Functions(Protocol):
-    """One library's functions: rows of all segments behind one another, logsumexp as [Hq, n]."""
+    """One library's functions: rows of all segments concatenated, logsumexp as [Hq, n]."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, rows: VarlenRows, causal: bool, scale: float
@@ -150,7 +149,7 @@ class _FlashAttn:
 
 
 class _Torch:
-    """torch's operators, whichever implementation its registry has put behind them."""
+    """torch's operators, with whichever implementation its registry has activated."""
 
     def __init__(self, implementation: str | None) -> None:
         self._implementation = implementation
@@ -188,10 +187,10 @@ class _Torch:
         )
 
     def _activate(self) -> None:
-        """The registry's choice is the process's: another kernel may have changed it."""
+        """The registry's choice is global to the process: another kernel may have changed it."""
         attention: Any = torch.nn.attention
         if not hasattr(attention, "current_flash_attention_impl"):
-            return  # a torch without the registry has its own alone
+            return  # a torch without the registry has only its own
         if attention.current_flash_attention_impl() == self._implementation:
             return
         if self._implementation is None:

@@ -1,8 +1,9 @@
-"""Segments as variable-length kernels take them: rows behind one another, and cumulative lengths.
+"""Segments as variable-length kernels take them: concatenated rows and cumulative lengths.
 
-Such kernels want the queries of all segments behind one another, and likewise their keys. Where they
-already lie so they are taken as they are; otherwise they are gathered, keys that several segments see
-once for each.
+Such kernels want the queries of all segments concatenated, and likewise their keys. Rows that already
+lie that way are passed as views; otherwise they are gathered, and keys that several segments see are
+repeated for each of them. Results are returned as the kernel made them where its rows are all rows;
+otherwise one buffer is allocated for them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anchorcontext.attention.partials import accumulation_dtype
 from anchorcontext.attention.segments import Segments
 
 Rows = slice | Tensor
@@ -66,21 +68,21 @@ class VarlenRows:
         """The keys of all segments, [rows, ...]."""
         return _taken(tensor, self._key_rows)
 
-    def put_queries(self, rows: Tensor, whole: Tensor) -> Tensor:
-        """`whole` with the segments' rows replaced: the inverse of `queries`."""
-        if isinstance(self._query_rows, slice):
-            whole[self._query_rows] = rows
-            return whole
-        return whole.index_copy_(0, self._query_rows, rows.to(whole.dtype))
+    def put_queries(self, rows: Tensor, num_rows: int, fill: float = 0.0) -> Tensor:
+        """The inverse of `queries`: [num_rows, ...], `fill` in rows of no segment; `rows` itself if there are none."""
+        return _placed(rows, self._query_rows, num_rows, fill)
 
-    def add_keys(self, rows: Tensor, whole: Tensor) -> Tensor:
-        """`whole` with the segments' key rows added: the transpose of `keys`, in the same order in every run."""
-        if isinstance(self._key_rows, slice):
-            whole[self._key_rows] += rows
-            return whole
+    def add_keys(self, rows: Tensor, num_rows: int) -> Tensor:
+        """The transpose of `keys`: [num_rows, ...], rows of equal keys summed, in the same order in every run.
+
+        In the dtype of `rows`; in its accumulation dtype where there is anything to sum.
+        """
+        if len(self._key_layers) <= 1:  # no key is seen by two segments
+            return _placed(rows, self._key_rows, num_rows, 0.0)
+        whole = rows.new_zeros(num_rows, *rows.shape[1:], dtype=accumulation_dtype(rows.dtype))
         for places, targets in self._key_layers:
-            added = whole.index_select(0, targets) + rows.index_select(0, places)
-            whole.index_copy_(0, targets, added.to(whole.dtype))
+            added = whole.index_select(0, targets).add_(rows.index_select(0, places))
+            whole.index_copy_(0, targets, added)
         return whole
 
 
@@ -96,12 +98,12 @@ def varlen_rows(segments: Segments, device: torch.device) -> VarlenRows:
 
 
 def key_layers(starts: np.ndarray, lengths: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Key runs in as few layers as keep runs of a layer apart: each layer's (places among gathered keys, rows).
+    """Key runs in the fewest layers whose runs do not overlap: each layer's (places among gathered keys, rows).
 
-    Adding a layer meets no row twice, so it needs no atomic sums, whose order differs between runs.
+    A layer holds no row twice, so adding it needs no atomic sums, whose order differs between runs.
     """
     places = np.cumsum(lengths) - lengths
-    busy: list[tuple[int, int]] = []  # (end, layer) of the run that a layer holds last
+    busy: list[tuple[int, int]] = []  # (end, layer) of the last run of a layer
     layers: list[list[int]] = []
     for run in np.argsort(starts, kind="stable").tolist():
         if busy and busy[0][0] <= starts[run]:
@@ -142,9 +144,20 @@ def _rows(starts: np.ndarray, lengths: np.ndarray, device: torch.device) -> Rows
 
 
 def _expanded(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """All rows of runs behind one another."""
+    """All rows of the runs, concatenated."""
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
 
 
 def _taken(tensor: Tensor, rows: Rows) -> Tensor:
     return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
+
+
+def _placed(rows: Tensor, targets: Rows, num_rows: int, fill: float) -> Tensor:
+    """[num_rows, ...] with `rows` at `targets`, which are distinct, and `fill` elsewhere."""
+    if isinstance(targets, slice) and len(rows) == num_rows:
+        return rows
+    whole = rows.new_full((num_rows, *rows.shape[1:]), fill)
+    if isinstance(targets, slice):
+        whole[targets] = rows
+        return whole
+    return whole.index_copy_(0, targets, rows)

@@ -64,7 +64,10 @@ class StagedAttention:
             keys, values = transfer.wait()
             queries, rows = query[:, step.query_heads], step.stage.query_rows
             if rows is None:
-                results.append(kernel.forward(queries, keys, values, step.stage.segments, scale))
+                out, lse = kernel.forward(queries, keys, values, step.stage.segments, scale)
+                if len(self.stages) > 1 and out.dtype == query.dtype:  # partial: merged with those of later stages
+                    out = out.to(accumulation_dtype(query.dtype))
+                results.append((out, lse))
             elif len(rows):
                 out, lse = results[-1]
                 partial = kernel.forward(queries.index_select(0, rows), keys, values, step.stage.segments, scale)
@@ -78,8 +81,11 @@ class StagedAttention:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value, in their shapes and dtypes."""
         query, key, value, out, lse = done
-        steps = self._steps(query, key)
         wide = accumulation_dtype(query.dtype)
+        if query.dtype != wide and self._is_local:
+            grads = kernel.backward(grad_out, done, self.stages[0].segments, scale)
+            return _rounded(grads[0], query.dtype), _rounded(grads[1], key.dtype), _rounded(grads[2], value.dtype)
+        steps = self._steps(query, key)
         grad_query = query.new_zeros(query.shape, dtype=wide)
         total = key.new_zeros(len(key), 2, *key.shape[1:], dtype=wide)  # gradients of key and value
         returning: tuple[GradientReturn, Tensor] | None = None
@@ -101,6 +107,12 @@ class StagedAttention:
         assert returning is not None
         returning[0].add_to(returning[1])
         return grad_query.to(query.dtype), total[:, 0].to(key.dtype), total[:, 1].to(value.dtype)
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether one call of the kernel over this rank's own rows is all: nothing is moved or summed."""
+        stage = self.stages[0]
+        return len(self.stages) == 1 and not stage.exchanges and stage.key_rows is None
 
     def _steps(self, query: Tensor, key: Tensor) -> list[_Step]:
         groups = self._number_of_groups(key)
@@ -152,6 +164,11 @@ def _one_ahead(items: Iterable[Item]) -> Iterator[Item]:
 def _joined(parts: list[Tensor]) -> Tensor:
     """Head groups side by side."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _rounded(grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """As it is where it has the dtype already, whatever its strides."""
+    return grad if grad.dtype == dtype else grad.to(dtype, memory_format=torch.contiguous_format)
 
 
 def _taken(tensor: Tensor, rows: Tensor | None) -> Tensor:

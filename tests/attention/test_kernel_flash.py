@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from anchorcontext.attention import KERNELS, ForwardPass, Segments, run_self_test
+from anchorcontext import WindowLayout, plan_context
+from anchorcontext.attention import KERNELS, ForwardPass, Segments, run_self_test, single_segment
 from anchorcontext.attention import kernel_flash as flash_module
 from anchorcontext.attention.kernel_flash import FlashKernel
 from anchorcontext.attention.varlen import VarlenRows, key_layers, rows_first, varlen_rows
+from anchorcontext.context_parallel.context import DeviceStage
+from anchorcontext.context_parallel.executor import StagedAttention
 from tests.context_parallel.cases import random_rows
 
 CPU = torch.device("cpu")
 
 
 class StandIn:
-    """What flash-attn promises of variable-length calls, from `math`: rows behind one another, logsumexp [heads, n]."""
+    """What flash-attn promises of variable-length calls, from `math`: concatenated rows, logsumexp [heads, n]."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, rows: VarlenRows, causal: bool, scale: float
@@ -42,11 +50,18 @@ class StandIn:
 
 
 SEGMENTS = {
-    "whole documents behind one another": Segments(*map(np.array, ([0, 9], [9, 31], [0, 9], [9, 31]))),
+    "whole documents, concatenated": Segments(*map(np.array, ([0, 9], [9, 31], [0, 9], [9, 31]))),
     "two runs over one document's keys": Segments(*map(np.array, ([0, 9, 20], [9, 11, 5], [0, 9, 9], [9, 21, 5]))),
     "gaps, single rows, keys elsewhere": Segments(*map(np.array, ([2, 20, 33], [8, 5, 1], [30, 0, 12], [8, 29, 1]))),
     "not causal": Segments(*map(np.array, ([0, 20], [9, 5], [9, 9], [21, 5])), causal=False),
     "none": Segments(*(np.empty(0, dtype=np.int64) for _ in range(4))),
+}
+
+
+COUNTED = {
+    "whole documents, concatenated": Segments(*map(np.array, ([0, 9], [9, 31], [0, 9], [9, 31]))),
+    "padding at the end": Segments(*map(np.array, ([0, 9], [9, 16], [0, 9], [9, 26]))),
+    "two runs over one document's keys": Segments(*map(np.array, ([0, 20], [20, 20], [0, 0], [20, 40]))),
 }
 
 
@@ -64,7 +79,7 @@ def test_rows_reach_the_functions_and_come_back(kernel: FlashKernel, name: str) 
     out, lse = kernel.forward(query, key, value, SEGMENTS[name], 0.3)
     torch.testing.assert_close(out.double(), expected[0], rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(lse.double(), expected[1], rtol=1e-5, atol=1e-5)
-    assert (out.dtype, lse.dtype) == (torch.float32, torch.float32)
+    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
     done = ForwardPass(query, key, value, expected[0].bfloat16(), expected[1].float())
     saved = (grad, done, SEGMENTS[name], 0.3)
     for result, reference in zip(kernel.backward(*saved), KERNELS["math"].backward(*saved), strict=True):
@@ -73,11 +88,113 @@ def test_rows_reach_the_functions_and_come_back(kernel: FlashKernel, name: str) 
 
 def test_rows_that_lie_right_are_not_copied() -> None:
     rows = torch.arange(40.0)
-    for name, copied in (("whole documents behind one another", False), ("two runs over one document's keys", True)):
+    for name, copied in (("whole documents, concatenated", False), ("two runs over one document's keys", True)):
         packed = varlen_rows(SEGMENTS[name], CPU)
         assert packed is varlen_rows(SEGMENTS[name], CPU)
         assert packed.queries(rows).data_ptr() == rows.data_ptr()
         assert (packed.keys(rows).data_ptr() != rows.data_ptr()) is copied
+
+
+class EmptyResults:
+    """Functions that allocate what flash-attn returns and compute nothing, so that all else can be counted."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, rows: VarlenRows, causal: bool, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        return query.new_empty(query.shape), query.new_empty(query.shape[1], len(query), dtype=torch.float32)
+
+    def backward(
+        self, grad_out: Tensor, done: ForwardPass, rows: VarlenRows, causal: bool, scale: float
+    ) -> tuple[Tensor, ...]:
+        return tuple(tensor.new_empty(tensor.shape) for tensor in done[:3])
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the bytes that operators allocate: results that share no storage with an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {
+            tensor.untyped_storage().data_ptr() for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)
+        }
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in given:
+                self.bytes += tensor.untyped_storage().nbytes()
+        return result
+
+
+# 40 rows of 4 query heads and 2 key heads of size 8 in bfloat16: bytes of a tensor of each shape
+QUERY, KEY, LSE = 40 * 4 * 8 * 2, 40 * 2 * 8 * 2, 40 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "backward"),
+    [
+        # what the functions return, and nothing else
+        ("whole documents, concatenated", QUERY + LSE, QUERY + 2 * KEY),
+        # 25 queries first, over 35 keys: what the functions return, once more in whole buffers; out and grad_out are
+        # views, and the logsumexp of the first 25 rows is copied to be [heads, 25]
+        (
+            "padding at the end",
+            (QUERY + LSE) * 25 // 40 + QUERY + LSE,
+            LSE * 25 // 40 + QUERY * 25 // 40 + 2 * KEY * 35 // 40 + QUERY + 2 * KEY,
+        ),
+        # 40 queries over 60 keys, since 20 are seen twice: keys and values are gathered, and their gradients summed in
+        # float32 (two layers of 40 and 20 rows: each layer is read from the sums in float32, and from the results)
+        (
+            "two runs over one document's keys",
+            QUERY + LSE + 2 * KEY * 60 // 40,
+            2 * KEY * 60 // 40 + QUERY + 2 * (KEY * 60 // 40 + 2 * KEY + (2 * KEY + KEY) * 60 // 40),
+        ),
+    ],
+)
+def test_bytes_allocated(kernel: FlashKernel, name: str, forward: int, backward: int) -> None:
+    """Beside what the functions return, only buffers for rows they did not see, and repeated keys."""
+    kernel.__dict__["_functions"] = EmptyResults()
+    query, key, value, grad = (tensor.bfloat16() for tensor in random_rows(40, 4, 2, 8))
+    segments = COUNTED[name]
+    varlen_rows(segments, CPU)  # made once for all layers
+    with Allocations() as allocated:
+        out, lse = kernel.forward(query, key, value, segments, 0.3)
+    assert allocated.bytes == forward
+    with Allocations() as allocated:
+        kernel.backward(grad, ForwardPass(query, key, value, out, lse), segments, 0.3)
+    assert allocated.bytes == backward
+
+
+def test_bytes_of_a_layer_on_one_rank(kernel: FlashKernel) -> None:
+    """Attention of a planned window without an exchange allocates no more than the kernel; results are not copied."""
+    kernel.__dict__["_functions"] = EmptyResults()
+    attention = plan_context(WindowLayout([10, 30], arm="document"), 1).bind().attention_on(CPU)
+    query, key, value, grad = (tensor.bfloat16() for tensor in random_rows(40, 4, 2, 8))
+    attention.forward(query, key, value, kernel, 0.3)
+    with Allocations() as allocated:
+        out, lse = attention.forward(query, key, value, kernel, 0.3)
+        attention.backward(grad, ForwardPass(query, key, value, out, lse), kernel, 0.3)
+    assert allocated.bytes == QUERY + LSE + QUERY + 2 * KEY
+
+
+def test_results_of_two_stages_are_merged_in_float32(kernel: FlashKernel) -> None:
+    """The second half's queries over its own rows, then over the first half's."""
+    halves = Segments(*map(np.array, ([0, 20], [20, 20], [0, 20], [20, 20])))
+    earlier = Segments(*map(np.array, ([0], [20], [0], [20])), causal=False)
+    stages = (DeviceStage.local(halves), replace(DeviceStage.local(earlier), query_rows=torch.arange(20, 40)))
+    query, key, value, grad = (tensor.bfloat16() for tensor in random_rows(40, 4, 2, 8))
+    attention = StagedAttention(stages)
+    out, lse = attention.forward(query, key, value, kernel, 0.3)
+    whole = single_segment(40, 40)
+    expected = KERNELS["math"].forward(query, key, value, whole, 0.3)
+    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
+    torch.testing.assert_close(out.double(), expected[0], rtol=1e-2, atol=1e-2)
+    done = ForwardPass(query, key, value, out, lse)
+    references = KERNELS["math"].backward(grad, done, whole, 0.3)
+    for result, reference in zip(attention.backward(grad, done, kernel, 0.3), references, strict=True):
+        assert result.dtype == torch.bfloat16
+        torch.testing.assert_close(result.double(), reference, rtol=2e-2, atol=2e-2)
 
 
 def test_key_layers_meet_no_row_twice() -> None:
