@@ -1,36 +1,39 @@
 """`anchorcontext COMMAND ...`: finds the command and hands over.
 
-A command's module, and torch with it, is imported once its config has been composed and checked:
-`--help`, `--cfg` and a mistake in the config answer at once.
+A command is a module in `anchorcontext/commands/`. The module, and torch with it, is imported once its
+config has been composed and checked: `--help`, `--cfg` and a mistake in the config answer at once.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorcontext import __version__
 
 
 class Command(NamedTuple):
-    """A command: the module whose `run(config)` it is, and what it does in a line."""
+    """A command: the module whose `run(config)` it is, and one line on what it does."""
 
     module: str
     summary: str
 
 
-COMMANDS = {
-    "pack": Command("anchorcontext.pack", "tokenize documents and pack them into windows"),
-    "inspect": Command("anchorcontext.inspect", "show a packed window as text: pieces, anchors, labels, mask"),
-    "export_data": Command("anchorcontext.export_data", "packed windows as a Hugging Face dataset"),
-    "train": Command("anchorcontext.train.__main__", "train on packed windows, under torchrun or deepspeed for ranks"),
-    "evaluate": Command("anchorcontext.evaluate.__main__", "loss by position of checkpoints on held-out windows"),
-    "simulate": Command("anchorcontext.simulate", "what sharing windows among ranks would move and cost, without them"),
-    "report": Command("anchorcontext.report", "one HTML page from runs and evaluations"),
-}
+def find_commands(folder: Path) -> dict[str, Command]:
+    """The commands in a folder of modules, by name; their summaries are read without importing them."""
+    found = {}
+    for path in sorted(folder.glob("[!_]*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        found[path.stem] = Command(f"anchorcontext.commands.{path.stem}", docstring.partition("\n")[0].rstrip("."))
+    return found
+
+
+COMMANDS = find_commands(Path(__file__).parent / "commands")
 EXIT_USAGE = 2
 
 
@@ -42,14 +45,22 @@ def main() -> None:
     elif arguments[0] == "--version":
         print(f"anchorcontext {__version__}")
     elif arguments[0] in COMMANDS:
-        _start(arguments[0], arguments[1:])
+        del sys.argv[1]
+        start(arguments[0])
     else:
         print(f"anchorcontext: {_unknown(arguments[0])}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE)
 
 
+def start(name: str) -> None:
+    """Run a command with the arguments in `sys.argv[1:]`, as `python -m anchorcontext.NAME` does."""
+    from anchorcontext.config.app import hydra_command
+
+    hydra_command(name, _run_of(COMMANDS[name].module))()
+
+
 def usage() -> str:
-    """What `anchorcontext --help` prints: one line a command."""
+    """What `anchorcontext --help` prints: one line per command."""
     lines = [f"  {name:<13}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
@@ -64,13 +75,6 @@ def usage() -> str:
             "  anchorcontext --version",
         ]
     )
-
-
-def _start(name: str, arguments: list[str]) -> None:
-    from anchorcontext.config.app import hydra_command
-
-    sys.argv[1:] = arguments
-    hydra_command(name, _run_of(COMMANDS[name].module))()
 
 
 def _run_of(module: str) -> Callable[[Any], None]:

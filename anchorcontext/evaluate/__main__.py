@@ -1,18 +1,6 @@
-"""The command `anchorcontext evaluate`, also `torchrun ... -m anchorcontext.evaluate`."""
+"""`python -m anchorcontext.evaluate`: the command `anchorcontext evaluate`, for launchers too."""
 
-from __future__ import annotations
-
-from anchorcontext.config.app import hydra_command
-from anchorcontext.config.schema import EvaluateConfig
-
-
-def run(config: EvaluateConfig) -> None:
-    from anchorcontext.evaluate.positions import evaluate  # imports transformers: not for --help
-
-    evaluate(config)
-
-
-main = hydra_command("evaluate", run)
+from anchorcontext.cli import start
 
 if __name__ == "__main__":
-    main()
+    start("evaluate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from anchorcontext.config.errors import ConfigError, Problem
-from anchorcontext.config.schema import EvaluateConfig, RopeConfig
+from anchorcontext.config.schema import ContextParallelConfig, RopeConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, load_model, read_config
@@ -23,22 +23,28 @@ from data_prep.errors import DataError
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 
 
-def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
-    """Whether every checkpoint reads the windows' token ids as they are meant.
+def check_checkpoints(
+    models: Mapping[str, str], index: str, windows: PackedWindows, sharing: ContextParallelConfig
+) -> None:
+    """Whether every checkpoint has the tokenizer of the windows, and ranks can share them under it.
 
-    A folder without any tokenizer is believed, if its vocabulary is large enough.
+    A folder without any tokenizer is accepted if its vocabulary is large enough.
+
+    Args:
+        models: checkpoints by name.
+        index: folder of the windows' index.
 
     Raises:
         ConfigError: every checkpoint with another tokenizer or too small a vocabulary.
     """
     problems = []
-    for name, path in config.models.items():
+    for name, path in models.items():
         with _named(name):
             model = read_config(path).get_text_config()
-            check_sharing(config.context_parallel, model, windows.window_tokens)
+            check_sharing(sharing, model, windows.window_tokens)
         vocab_size = model.vocab_size
         if vocab_size < windows.vocab_size:
-            fix = f"has {vocab_size:,} tokens, {config.data.index} was packed with {windows.vocab_size:,}"
+            fix = f"has {vocab_size:,} tokens, {index} was packed with {windows.vocab_size:,}"
             problems.append(Problem(f"models.{name}", path, f"{fix}: pack with the model's own tokenizer"))
         elif _has_tokenizer(path):
             try:
@@ -49,13 +55,13 @@ def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
         raise ConfigError(problems)
 
 
-def load_checkpoint(config: EvaluateConfig, name: str, ranks: Ranks) -> PreTrainedModel:
-    """The model of that name, its rotary base its own and rotated in float32, ready to compute losses of windows."""
+def load_checkpoint(name: str, path: str, precision: str, kernel: str, ranks: Ranks) -> PreTrainedModel:
+    """A checkpoint with its own rotary base, rotated in float32, ready to compute losses of windows."""
     with _named(name):
-        model = load_model(config.models[name], rope=RopeConfig(), dtype=DTYPES[config.precision])
+        model = load_model(path, rope=RopeConfig(), dtype=DTYPES[precision])
         model.eval()
         nn.Module.to(model, ranks.device)  # transformers' own `to` hides its signature
-        check_model(model, config.attention.kernel)
+        check_model(model, kernel)
     return model
 
 

@@ -6,18 +6,34 @@ The ranks of a context-parallel group share each window; groups take windows in 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from anchorcontext.config.schema import EvaluateConfig
+from anchorcontext.config.schema import ContextParallelConfig
 from anchorcontext.context_parallel import take_rows
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.layout import IGNORED_LABEL
 from anchorcontext.models.loss import token_losses
 from anchorcontext.models.planning import cost_model, plan_window
 from anchorcontext.train.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """How losses are computed.
+
+    Attributes:
+        arm: attention arm.
+        kernel: attention kernel.
+        loss_chunk_rows: rows whose logits are held at once.
+    """
+
+    arm: str = "anchor"
+    kernel: str = "auto"
+    context_parallel: ContextParallelConfig = field(default_factory=ContextParallelConfig)
+    loss_chunk_rows: int = 1024
 
 
 @dataclass(frozen=True)
@@ -35,28 +51,22 @@ class WindowLosses:
     losses: Tensor
 
 
-def windows_to_evaluate(config: EvaluateConfig, windows: PackedWindows) -> range:
-    """The first `config.windows` windows of the split; 0 takes all."""
-    return range(min(config.windows or len(windows), len(windows)))
-
-
 def window_losses(
-    model: PreTrainedModel, windows: PackedWindows, config: EvaluateConfig, ranks: Ranks
+    model: PreTrainedModel, windows: PackedWindows, count: int, options: LossOptions, ranks: Ranks
 ) -> Iterator[WindowLosses]:
-    """Losses of this rank's share of the windows, window by window, each as soon as it is computed."""
-    chosen = windows_to_evaluate(config, windows)
-    for number in chosen[ranks.data_rank :: ranks.data_size]:
-        yield _losses_of(number, model, windows, config, ranks)
+    """Losses of this rank's share of the first `count` windows, each as soon as it is computed."""
+    for number in range(count)[ranks.data_rank :: ranks.data_size]:
+        yield _losses_of(number, model, windows, options, ranks)
 
 
 def _losses_of(
-    number: int, model: PreTrainedModel, windows: PackedWindows, config: EvaluateConfig, ranks: Ranks
+    number: int, model: PreTrainedModel, windows: PackedWindows, options: LossOptions, ranks: Ranks
 ) -> WindowLosses:
     window = windows[number]
-    layout = window.layout(config.attention.arm)
-    options = config.context_parallel
-    plan = plan_window(layout, options, cost_model(options, model.config, model.dtype.itemsize))
-    context = plan.bind(ranks.context_group, kernel=config.attention.kernel, head_groups=options.head_groups)
+    layout = window.layout(options.arm)
+    sharing = options.context_parallel
+    plan = plan_window(layout, sharing, cost_model(sharing, model.config, model.dtype.itemsize))
+    context = plan.bind(ranks.context_group, kernel=options.kernel, head_groups=sharing.head_groups)
     labels = take_rows(layout.shift_labels(window.input_ids, window.loss_mask), context.rows, IGNORED_LABEL)
     losses = token_losses(
         model,
@@ -64,7 +74,7 @@ def _losses_of(
         take_rows(layout.position_ids, context.rows, 0)[None].to(ranks.device),
         labels[None].to(ranks.device),
         context,
-        config.loss_chunk_rows,
+        options.loss_chunk_rows,
     )
     valid = labels != IGNORED_LABEL
     return WindowLosses(number, context.rows[valid], losses.cpu()[valid])

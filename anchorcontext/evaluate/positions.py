@@ -3,8 +3,8 @@
 A token's position is the row that predicts it, counted from the window's begin: what the rotary
 positions of the arms `full`, `document` and `anchor` count too. Losses are summed and labels
 counted for each window and bucket of rows; sums are added over ranks and windows and divided at the
-end, so every token weighs the same. Written, each from the one before: `windows.jsonl` (a line a
-model and window), `by_position.csv`, `loss_by_position.png`; and `evaluation.json`, what was evaluated.
+end, so every token weighs the same. Written, each from the one before: `windows.jsonl` (one line
+per model and window), `by_position.csv`, `loss_by_position.png`; and `evaluation.json`, what was evaluated.
 They replace those of an earlier evaluation once all are there.
 """
 
@@ -13,22 +13,23 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
+from anchorcontext import progress
 from anchorcontext.config.errors import ConfigError
-from anchorcontext.config.schema import EvaluateConfig, RopeConfig
-from anchorcontext.console import plain_table, progress_bar, table_console
+from anchorcontext.config.schema import RopeConfig
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.evaluate.checkpoints import check_checkpoints, load_checkpoint
-from anchorcontext.evaluate.losses import WindowLosses, window_losses, windows_to_evaluate
+from anchorcontext.evaluate.losses import LossOptions, WindowLosses, window_losses
 from anchorcontext.models.checks import check_kernel
 from anchorcontext.plots import PositionLoss, draw_loss_by_position, read_positions, save, write_positions
+from anchorcontext.progress import OnProgress
 from anchorcontext.train.ranks import join_ranks
 
 FIRST_EDGE = 64
@@ -54,47 +55,105 @@ class WindowSums:
     tokens: list[int]
 
 
-def evaluate(config: EvaluateConfig) -> None:
-    """Evaluate every checkpoint, write the results and print a table, on rank 0.
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found.
+
+    Attributes:
+        losses: by the name of the model.
+        title: what was evaluated.
+        folder: where the files are.
+    """
+
+    losses: dict[str, list[PositionLoss]]
+    title: str
+    folder: Path
+
+
+def evaluate_positions(
+    models: Mapping[str, str],
+    index: str,
+    output: str | Path,
+    *,
+    split: str = "held_out",
+    windows: int = 16,
+    buckets: Sequence[int] = (),
+    precision: str = "float32",
+    options: LossOptions | None = None,
+    on_progress: OnProgress = progress.ignore,
+) -> Evaluated | None:
+    """Evaluate every checkpoint and write the results. Called on every rank; None on all but rank 0.
+
+    Args:
+        models: checkpoints in Hugging Face format, by the names that results give them.
+        index: folder of the pack index.
+        windows: evaluated, the first of the split; 0 takes all.
+        buckets: upper edges of the position buckets, in rows; empty: powers of two up to the window.
+        precision: `float32` or `bf16`.
+        on_progress: told, on rank 0, the windows that it has evaluated.
 
     Raises:
         ConfigError, DataError: data or checkpoints that do not fit, before any of them is loaded;
             a checkpoint whose loss is not a number.
     """
-    disable_progress_bar()  # transformers' own: ours counts all that is to be done
-    with join_ranks(config.context_parallel.size) as ranks:
-        windows = PackedWindows(config.data.index, config.split)
-        ranks.check_same("the hash of the pack index", windows.index_hash)
-        edges = bucket_edges(config.buckets, windows.window_tokens)
-        check_kernel(config.attention.kernel, ranks.device)
-        check_checkpoints(config, windows)
-        output = Path(config.output).expanduser()
-        unfinished = output / UNFINISHED
+    options = options or LossOptions()
+    disable_progress_bar()  # transformers' own: the caller counts everything there is to do
+    with join_ranks(options.context_parallel.size) as ranks:
+        packed = PackedWindows(index, split)
+        ranks.check_same("the hash of the pack index", packed.index_hash)
+        edges = bucket_edges(buckets, packed.window_tokens)
+        check_kernel(options.kernel, ranks.device)
+        check_checkpoints(models, index, packed, options.context_parallel)
+        count = min(windows or len(packed), len(packed))
+        folder = Path(output).expanduser()
+        unfinished = folder / UNFINISHED
         if ranks.is_main:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
-        share = len(windows_to_evaluate(config, windows)[ranks.data_rank :: ranks.data_size])
         results = {}
-        with progress_bar(shown=ranks.is_main) as progress:
-            task = progress.add_task("evaluate", total=share * len(config.models))
-            for name, path in config.models.items():
-                progress.update(task, description=f"evaluate {name}")
-                model = load_checkpoint(config, name, ranks)
-                own = []
-                for losses in window_losses(model, windows, config, ranks):
-                    own.append(sum_by_bucket(losses, edges))
-                    progress.advance(task)
-                sums = merge(ranks.gather(own))
-                check_finite(name, path, sums)
+        counter = _Counter(on_progress, len(range(count)[ranks.data_rank :: ranks.data_size]) * len(models))
+        for name, path in models.items():
+            model = load_checkpoint(name, path, precision, options.kernel, ranks)
+            own = []
+            for losses in window_losses(model, packed, count, options, ranks):
+                own.append(sum_by_bucket(losses, edges))
                 if ranks.is_main:
-                    append_windows(unfinished / "windows.jsonl", name, sums, edges)
-                results[name] = by_position(sums, edges)
-        if ranks.is_main:
-            write(config, windows, unfinished, results)
-            for written in unfinished.iterdir():
-                written.replace(output / written.name)
-            unfinished.rmdir()
-            print_results(config, windows, output, results)
+                    counter.advance(f"evaluate {name}")
+            sums = merge(ranks.gather(own))
+            check_finite(name, path, sums)
+            if ranks.is_main:
+                append_windows(unfinished / "windows.jsonl", name, sums, edges)
+            results[name] = by_position(sums, edges)
+        if not ranks.is_main:
+            return None
+        title = f"Loss by position, {count:,} {split} windows of {packed.window_tokens:,} rows"
+        evaluation = {
+            "models": dict(models),
+            "index": index,
+            "index_hash": packed.index_hash,
+            "split": split,
+            "windows": count,
+            "window_tokens": packed.window_tokens,
+            "arm": options.arm,
+            "precision": precision,
+            "rope_compute": RopeConfig().compute,
+        }
+        write(unfinished, evaluation, results, title)
+        for written in unfinished.iterdir():
+            written.replace(folder / written.name)
+        unfinished.rmdir()
+        return Evaluated(results, title, folder)
+
+
+class _Counter:
+    """Counts what is done of a known total."""
+
+    def __init__(self, on_progress: OnProgress, total: int) -> None:
+        self._on_progress, self._total, self._done = on_progress, total, 0
+
+    def advance(self, what: str) -> None:
+        self._done += 1
+        self._on_progress(what, self._done, self._total)
 
 
 def bucket_edges(buckets: Sequence[int], window_tokens: int) -> list[int]:
@@ -162,7 +221,7 @@ def check_finite(name: str, path: str, sums: Sequence[WindowSums]) -> None:
 
 
 def append_windows(path: Path, model: str, sums: Sequence[WindowSums], edges: Sequence[int]) -> None:
-    """A JSON line a window: sums and counts by bucket, from which everything else can be computed."""
+    """One JSON line per window: sums and counts by bucket, from which everything else can be computed."""
     lows = [0, *edges[:-1]]
     with path.open("a", encoding="utf-8") as lines:
         for each in sums:
@@ -173,49 +232,8 @@ def append_windows(path: Path, model: str, sums: Sequence[WindowSums], edges: Se
             lines.write(json.dumps({"model": model, "window": each.window, "buckets": buckets}) + "\n")
 
 
-def write(config: EvaluateConfig, windows: PackedWindows, output: Path, results: dict[str, list[PositionLoss]]) -> None:
-    """The CSV, the plot drawn from it, and what was evaluated."""
-    evaluation = {
-        "models": config.models,
-        "index": config.data.index,
-        "index_hash": windows.index_hash,
-        "split": config.split,
-        "windows": len(windows_to_evaluate(config, windows)),
-        "window_tokens": windows.window_tokens,
-        "arm": config.attention.arm,
-        "precision": config.precision,
-        "rope_compute": RopeConfig().compute,
-    }
-    (output / "evaluation.json").write_text(json.dumps(evaluation, indent=2) + "\n")
-    write_positions(output / "by_position.csv", results)
-    drawn = draw_loss_by_position(read_positions(output / "by_position.csv"), _title(config, windows))
-    save(drawn, output / "loss_by_position.png")
-
-
-def print_results(
-    config: EvaluateConfig, windows: PackedWindows, output: Path, results: dict[str, list[PositionLoss]]
-) -> None:
-    """The table on the console, and where the files are."""
-    console = table_console()
-    console.print(position_table(results, _title(config, windows)))
-    console.print(f"written: {output}", soft_wrap=True)
-
-
-def _title(config: EvaluateConfig, windows: PackedWindows) -> str:
-    count = len(windows_to_evaluate(config, windows))
-    return f"Loss by position, {count:,} {config.split} windows of {windows.window_tokens:,} rows"
-
-
-def position_table(results: dict[str, list[PositionLoss]], title: str) -> Table:
-    """Loss of each model, and its standard error, a line a bucket."""
-    table = plain_table(title, ("rows", "tokens", *results))
-    table.caption = "nats a token, +- standard error over windows"
-    buckets = sorted({(each.low, each.high, each.tokens) for of_model in results.values() for each in of_model})
-    for low, high, tokens in buckets:
-        cells = []
-        for of_model in results.values():
-            found = next(each for each in of_model if each.low == low)
-            error = "" if found.standard_error is None else f" +- {found.standard_error:.3f}"
-            cells.append(f"{found.loss:.4f}{error}")
-        table.add_row(f"{low:,}-{high - 1:,}", f"{tokens:,}", *cells)
-    return table
+def write(folder: Path, evaluation: Mapping[str, Any], results: Mapping[str, list[PositionLoss]], title: str) -> None:
+    """What was evaluated, the CSV, and the plot drawn from it."""
+    (folder / "evaluation.json").write_text(json.dumps(evaluation, indent=2) + "\n")
+    write_positions(folder / "by_position.csv", dict(results))
+    save(draw_loss_by_position(read_positions(folder / "by_position.csv"), title), folder / "loss_by_position.png")

@@ -1,15 +1,6 @@
-"""`anchorcontext inspect`: packed windows, and a whole index, as a person reads them.
+"""Packed windows, and a whole index, as people read them.
 
-What is shown is what training sees: the rows of `PackedWindows`, and positions, segments and labels
-of `WindowLayout`, not a reconstruction. `browse=true` walks through windows in the terminal,
-`statistics=FILE.html` draws the index, `verify=true` reads every byte of it and of its stores.
+What is shown is what training sees: the rows of `PackedWindows`, and the positions, segments and labels
+of `WindowLayout`, not a reconstruction. `window` describes one window, `verify` reads every byte of an
+index and of its stores.
 """
-
-from __future__ import annotations
-
-from anchorcontext.config.app import hydra_command
-from anchorcontext.inspect.command import run
-
-__all__ = ["main", "run"]
-
-main = hydra_command("inspect", run)

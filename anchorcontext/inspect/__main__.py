@@ -1,6 +1,6 @@
-"""`python -m anchorcontext.inspect`."""
+"""`python -m anchorcontext.inspect`: the command `anchorcontext inspect`, for launchers too."""
 
-from anchorcontext.inspect import main
+from anchorcontext.cli import start
 
 if __name__ == "__main__":
-    main()
+    start("inspect")

@@ -1,6 +1,6 @@
-"""`python -m anchorcontext.report`."""
+"""`python -m anchorcontext.report`: the command `anchorcontext report`, for launchers too."""
 
-from anchorcontext.report import main
+from anchorcontext.cli import start
 
 if __name__ == "__main__":
-    main()
+    start("report")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from anchorcontext.config.schema import ReportConfig
 from anchorcontext.plots import draw_loss_by_position, draw_training, to_png
 from anchorcontext.report.html import figure, page, section, table
 from anchorcontext.report.packing_page import packing_sections
@@ -19,23 +18,42 @@ from anchorcontext.report.sources import (
 )
 
 
-def build_report(config: ReportConfig) -> Path:
-    """Write `index.html` into `config.output`; its path.
+def build_report(
+    output: str | Path,
+    *,
+    title: str = "AnchorContext",
+    runs: Mapping[str, str] | None = None,
+    evaluations: Mapping[str, str] | None = None,
+    indexes: Mapping[str, str] | None = None,
+    pictures: Mapping[str, str] | None = None,
+) -> Path:
+    """Write `index.html` into the folder `output`; returns its path.
+
+    Args:
+        runs: run folders of training, by the names that the page gives them.
+        evaluations: output folders of `evaluate_positions`, by name.
+        indexes: pack indexes, by name.
+        pictures: image files, by caption.
 
     Raises:
         ConfigError: an input that is missing or is not what an earlier command wrote; nothing is
             written then.
     """
-    sections = [*_evaluations(config), *_runs(config), *_indexes(config), *_pictures(config)]
-    output = Path(config.output).expanduser()
-    output.mkdir(parents=True, exist_ok=True)
-    path = output / "index.html"
-    path.write_text(page(config.title, sections), encoding="utf-8")
+    sections = [
+        *_evaluations(evaluations or {}),
+        *_runs(runs or {}),
+        *_indexes(indexes or {}),
+        *_pictures(pictures or {}),
+    ]
+    folder = Path(output).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "index.html"
+    path.write_text(page(title, sections), encoding="utf-8")
     return path
 
 
-def _evaluations(config: ReportConfig) -> Iterator[str]:
-    for name, folder in config.evaluations.items():
+def _evaluations(evaluations: Mapping[str, str]) -> Iterator[str]:
+    for name, folder in evaluations.items():
         evaluation = read_evaluation(name, folder)
         settings = evaluation.settings
         title = f"{settings['windows']:,} {settings['split']} windows of {settings['window_tokens']:,} rows"
@@ -62,28 +80,28 @@ def _position_table(evaluation: Evaluation) -> str:
     return table(["position", *evaluation.models], lines, "Loss in nats a token, and its standard error")
 
 
-def _runs(config: ReportConfig) -> Iterator[str]:
-    if not config.runs:
+def _runs(runs: Mapping[str, str]) -> Iterator[str]:
+    if not runs:
         return
-    runs = {name: read_run(name, folder) for name, folder in config.runs.items()}
-    drawn = draw_training(runs)
-    facts = {name: dict(run_facts(steps)) for name, steps in runs.items()}
+    steps_of = {name: read_run(name, folder) for name, folder in runs.items()}
+    drawn = draw_training(steps_of)
+    facts = {name: dict(run_facts(steps)) for name, steps in steps_of.items()}
     columns = list(next(iter(facts.values())))
     lines = [[name, *(values[column] for column in columns)] for name, values in facts.items()]
     alt = "Training loss, gradient norm and learning rate of each run against tokens seen."
     yield section("Training", "", figure(to_png(drawn), alt), table(["run", *columns], lines))
 
 
-def _indexes(config: ReportConfig) -> Iterator[str]:
-    for name, folder in config.indexes.items():
+def _indexes(indexes: Mapping[str, str]) -> Iterator[str]:
+    for name, folder in indexes.items():
         yield from packing_sections(name, read_index(name, folder))
 
 
-def _pictures(config: ReportConfig) -> Iterator[str]:
-    if not config.pictures:
+def _pictures(pictures: Mapping[str, str]) -> Iterator[str]:
+    if not pictures:
         return
     figures = []
-    for caption, path in config.pictures.items():
+    for caption, path in pictures.items():
         media_type, data = read_picture(caption, path)
         figures.append(figure(data, caption, caption=caption, media_type=media_type))
     yield section("Pictures", "", *figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from anchorcontext.console import Figures, counted
+from anchorcontext.figures import Figures, counted
 
 TRAIN = "train"
 _LEFT = frozenset({"source", "split", "what", "order.balance_steps"})

@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from anchorcontext.console import Figures
 from anchorcontext.data.statistics import TRAIN, USED_EDGES
+from anchorcontext.figures import Figures
 from anchorcontext.plots import (
     draw_balance,
     draw_distances,
@@ -21,12 +21,20 @@ from anchorcontext.plots import (
 )
 from anchorcontext.report.html import figure, page, section, table
 from anchorcontext.report.packing import account_tables, balance_tables, wanted_tokens
-from anchorcontext.sample import is_sample, sample_table
+from anchorcontext.report.sample import is_sample, sample_table
 
 
 def packing_page(title: str, report: Mapping[str, Any]) -> str:
     """A page on one index."""
     return page(title, list(packing_sections("", report)))
+
+
+def write_packing_page(index: str | Path, report: Mapping[str, Any], path: str | Path) -> Path:
+    """Write the page on the index in that folder; returns the path."""
+    file = Path(path).expanduser()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(packing_page(page_title(Path(index)), report), encoding="utf-8")
+    return file
 
 
 def page_title(folder: Path) -> str:

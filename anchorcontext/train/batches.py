@@ -18,10 +18,10 @@ from torch import Tensor
 
 from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
-from anchorcontext.console import counted
 from anchorcontext.context_parallel import AttentionContext, ContextPlan, CostModel, take_rows
 from anchorcontext.data.order import DataState, WindowOrder
 from anchorcontext.data.windows import PackedWindows, Window
+from anchorcontext.figures import counted
 from anchorcontext.layout import IGNORED_LABEL, WindowLayout
 from anchorcontext.models.planning import plan_window
 from anchorcontext.train.ranks import Ranks

@@ -185,7 +185,7 @@ def test_console_script() -> None:
         ([], 0, "usage: anchorcontext COMMAND"),
         (["--help"], 0, "usage: anchorcontext COMMAND"),
         (["tran"], 2, "did you mean `anchorcontext train`?"),
-        (["xyz"], 2, "commands: pack, inspect, export_data, train, evaluate, simulate, report"),
+        (["xyz"], 2, "commands: evaluate, export_data, inspect, pack, report, simulate, train"),
     ],
 )
 def test_cli(

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
+from anchorcontext.commands.evaluate import run
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import EvaluateConfig
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.evaluate.losses import WindowLosses
-from anchorcontext.evaluate.positions import WindowSums, bucket_edges, by_position, evaluate, merge, sum_by_bucket
+from anchorcontext.evaluate.positions import WindowSums, bucket_edges, by_position, merge, sum_by_bucket
 from anchorcontext.plots import read_positions
 from tests.data_prep.corpus import byte_tokenizer, make_index, save_tokenizer
 from tests.models.tiny import tiny_model
@@ -61,7 +62,7 @@ def config_for(folder: Path, output: str, **changes: Any) -> EvaluateConfig:
 
 @pytest.fixture(scope="module")
 def on_one_rank(folder: Path) -> Path:
-    evaluate(config_for(folder, "one_rank"))
+    run(config_for(folder, "one_rank"))
     return folder / "one_rank"
 
 
@@ -85,7 +86,7 @@ def dense_losses(model_folder: Path, windows: PackedWindows, number: int, arm: s
 def test_losses_equal_those_of_a_dense_model(folder: Path, arm: str) -> None:
     config = config_for(folder, f"dense_{arm}")
     config.attention.arm = arm
-    evaluate(config)
+    run(config)
     windows = PackedWindows(folder / "index")
     results = read_positions(folder / f"dense_{arm}" / "by_position.csv")
     for name in config.models:
@@ -100,7 +101,7 @@ def test_losses_equal_those_of_a_dense_model(folder: Path, arm: str) -> None:
 
 
 def evaluate_on_worker(config: EvaluateConfig) -> None:
-    evaluate(config)
+    run(config)
 
 
 @pytest.mark.parametrize("context_size", [1, 2])
@@ -130,7 +131,7 @@ def test_the_csv_follows_from_the_json_lines(on_one_rank: Path) -> None:
 
 
 def test_files_and_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(config_for(folder, "files", windows=2))
+    run(config_for(folder, "files", windows=2))
     output = folder / "files"
     assert (output / "loss_by_position.png").read_bytes().startswith(b"\x89PNG")
     written = json.loads((output / "evaluation.json").read_text())
@@ -185,7 +186,7 @@ def test_checkpoints_that_do_not_fit_are_named_before_any_is_evaluated(folder: P
     save_tokenizer(other, tmp_path / "other")
     config = config_for(folder, "refused", models={"small": str(tmp_path / "small"), "other": str(tmp_path / "other")})
     with pytest.raises(ConfigError) as caught:
-        evaluate(config)
+        run(config)
     problems = {problem.key: problem.fix for problem in caught.value.problems}
     assert "has 200 tokens" in problems["models.small"]
     assert "is not the one the index was packed with" in problems["models.other"]
@@ -193,12 +194,12 @@ def test_checkpoints_that_do_not_fit_are_named_before_any_is_evaluated(folder: P
 
     tiny_model(vocab_size=300).config.save_pretrained(tmp_path / "bare")  # no weights
     with pytest.raises(ConfigError, match=r"models\.bare=.*can be read"):
-        evaluate(config_for(folder, "refused", models={"bare": str(tmp_path / "bare")}))
+        run(config_for(folder, "refused", models={"bare": str(tmp_path / "bare")}))
 
 
 def test_a_checkpoint_without_a_tokenizer_is_believed(folder: Path, tmp_path: Path) -> None:
     tiny_model(vocab_size=300).save_pretrained(tmp_path / "bare")
-    evaluate(config_for(folder, "bare", models={"bare": str(tmp_path / "bare")}, windows=1))
+    run(config_for(folder, "bare", models={"bare": str(tmp_path / "bare")}, windows=1))
     assert list(read_positions(folder / "bare" / "by_position.csv")) == ["bare"]
 
 
@@ -206,12 +207,12 @@ def test_a_loss_that_is_no_number_names_model_and_window(folder: Path, tmp_path:
     broken = tiny_model(vocab_size=300)
     broken.model.embed_tokens.weight.data[ord("q") - ord("!") + 2] = float("nan")  # the letter q, in one window
     broken.save_pretrained(tmp_path / "broken")
-    evaluate(config_for(folder, "broken", windows=1))
+    run(config_for(folder, "broken", windows=1))
     before = {path.name: path.read_bytes() for path in (folder / "broken").iterdir()}
     models = {"one": str(folder / "one"), "broken": str(tmp_path / "broken")}
     with pytest.raises(ConfigError, match=r"models\.broken=.*its loss on window \d is nan"):
-        evaluate(config_for(folder, "broken", models=models))
+        run(config_for(folder, "broken", models=models))
     after = {path.name: path.read_bytes() for path in (folder / "broken").iterdir() if path.is_file()}
     assert after == before  # the earlier evaluation is whole
-    evaluate(config_for(folder, "broken", windows=1))
+    run(config_for(folder, "broken", windows=1))
     assert {path.name for path in (folder / "broken").iterdir()} == before.keys()

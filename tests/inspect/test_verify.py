@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from omegaconf import MISSING
 
+from anchorcontext.commands.inspect import run
 from anchorcontext.config.schema import InspectConfig
-from anchorcontext.inspect.command import run
 from data_prep.errors import DataError
 from tests.data_prep.corpus import make_index
 

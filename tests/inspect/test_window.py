@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from anchorcontext.commands.inspect import run
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import InspectConfig
+from anchorcontext.console.window import boundary_table
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
-from anchorcontext.inspect.command import run
-from anchorcontext.inspect.window import ShownWindow, boundary_rows, boundary_table
+from anchorcontext.inspect.window import ShownWindow, boundary_rows
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError
 from tests.data_prep.corpus import byte_tokenizer, make_index, save_tokenizer, text_of

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from anchorcontext.config.errors import ConfigError
-from anchorcontext.config.schema import ReportConfig
 from anchorcontext.plots import PositionLoss, write_positions
 from anchorcontext.report.build import build_report
 from anchorcontext.report.html import table
@@ -54,15 +53,14 @@ def write_evaluation(folder: Path) -> Path:
 def test_a_whole_report_needs_nothing_else(tmp_path: Path) -> None:
     picture = tmp_path / "picture.svg"
     picture.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    config = ReportConfig(
+    path = build_report(
+        tmp_path / "report",
         title="A & B",
         runs={"<first>": str(write_run(tmp_path / "run"))},
         evaluations={"held out": str(write_evaluation(tmp_path / "evaluation"))},
         indexes={"small": str(make_index(tmp_path / "data", ["abc", "defgh"], window_tokens=8, held_out_fraction=0.0))},
         pictures={"The mask": str(picture)},
-        output=str(tmp_path / "report"),
     )
-    path = build_report(config)
     page = path.read_text(encoding="utf-8")
     assert path == tmp_path / "report" / "index.html"
     assert "<h1>A &amp; B</h1>" in page
@@ -101,7 +99,7 @@ def test_missing_input_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     ]
     for inputs, message in cases:
         with pytest.raises(ConfigError, match=message):
-            build_report(ReportConfig(**inputs, output=str(tmp_path / "report")))  # type: ignore[arg-type]
+            build_report(tmp_path / "report", **inputs)  # type: ignore[arg-type]
     assert not (tmp_path / "report").exists()
 
 
@@ -110,14 +108,14 @@ def test_settings_of_another_kind_are_refused(tmp_path: Path) -> None:
     for content in ("{}", "[1]", "3"):
         (folder / "evaluation.json").write_text(content)
         with pytest.raises(ConfigError, match=r"evaluations\.x="):
-            build_report(ReportConfig(evaluations={"x": str(folder)}, output=str(tmp_path / "report")))
+            build_report(tmp_path / "report", evaluations={"x": str(folder)})
 
 
 def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
     folder = write_evaluation(tmp_path / "evaluation")
     (folder / "by_position.csv").write_text("a,b\n")
     with pytest.raises(ConfigError, match=r"evaluations\.x=.*no table of losses by position"):
-        build_report(ReportConfig(evaluations={"x": str(folder)}, output=str(tmp_path / "report")))
+        build_report(tmp_path / "report", evaluations={"x": str(folder)})
 
 
 def test_columns_of_words_are_set_to_the_left() -> None:

@@ -1,4 +1,4 @@
-"""export_data: what datasets reads back is what the windows were."""
+"""An export: what datasets reads back is what the windows were."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from anchorcontext import export_data
+from anchorcontext.commands.export_data import run
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ExportDataConfig
+from anchorcontext.data import export
 from anchorcontext.data.collator import AnchorCollator
+from anchorcontext.data.export import file_ranges
 from anchorcontext.data.windows import PackedWindows
-from anchorcontext.export_data import file_ranges, run
 from data_prep.disk import read_json
 from data_prep.pack import PackOptions, build_index
 from data_prep.read import Source
@@ -97,15 +98,15 @@ def test_an_export_that_was_killed_is_refused_and_replaced(
     run(config)
     config.overwrite = True
     with monkeypatch.context() as patch:
-        patch.setattr(export_data, "card", lambda splits: 1 / 0)
+        patch.setattr(export, "card", lambda splits: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(config)
-    assert read_json(output / export_data.MANIFEST)["finished"] is False
+    assert read_json(output / export.MANIFEST)["finished"] is False
     assert len(list(output.glob("*.parquet"))) > 3
     with pytest.raises(FileNotFoundError, match="this-export-is-not-finished"):
         datasets.load_dataset(config.output, cache_dir=cache)
     run(config)
-    assert read_json(output / export_data.MANIFEST)["finished"] is True
+    assert read_json(output / export.MANIFEST)["finished"] is True
     assert set(datasets.load_dataset(config.output, cache_dir=cache)) == {"train", "held_out"}
 
 

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.console import plain_console
+from anchorcontext.console.window import boundary_table
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
-from anchorcontext.inspect.window import ShownWindow, boundary_table
+from anchorcontext.inspect.window import ShownWindow
 from anchorcontext.layout import ARMS
 
 KEYS = {

@@ -1,23 +1,23 @@
-"""`anchorcontext export_data`: packed windows as a Hugging Face dataset, for trainers that are not ours.
+"""Packed windows as a Hugging Face dataset, for other trainers.
 
 A folder of Parquet files with a dataset card: `datasets.load_dataset(FOLDER)` reads it, and it can be
 uploaded to a hub as it is. A row is a window, in the order of the index; its columns are what
-`AnchorCollator` takes. A command of its own, and not an option of `pack`, because it needs the index
-and its token stores alone, not what they were made from. (`export` is what makes checkpoints.)
+`AnchorCollator` takes. It needs only the index and its token stores, not what they were made from.
+(Checkpoints are exported by `anchorcontext.models.export`.)
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorcontext.config.app import hydra_command
+from anchorcontext import progress
 from anchorcontext.config.errors import ConfigError
-from anchorcontext.config.schema import ExportDataConfig
-from anchorcontext.console import progress_bar
 from anchorcontext.data.windows import PackedWindows, Window
+from anchorcontext.progress import OnProgress
 from data_prep.disk import only_writer, remove_partial, write_file, write_json
 from data_prep.pack.index import PackIndex
 
@@ -31,33 +31,55 @@ UNFINISHED_CARD = "---\nconfigs:\n- config_name: default\n  data_files: this-exp
 """With which `load_dataset` finds no data, instead of the files that are there."""
 
 
-def run(config: ExportDataConfig) -> None:
+@dataclass(frozen=True)
+class Exported:
+    """A finished export: its folder, the number of windows of each split, and the number of Parquet files."""
+
+    folder: Path
+    windows: dict[str, int]
+    num_files: int
+
+
+def export_windows(
+    index: str | Path,
+    output: str | Path,
+    *,
+    splits: Sequence[str] = (),
+    windows: int = 0,
+    file_tokens: int = 33_554_432,
+    overwrite: bool = False,
+    on_progress: OnProgress = progress.ignore,
+) -> Exported:
     """Write the files, then the card that names them, and last the manifest that says that all are there.
 
+    Args:
+        splits: empty: those that have windows.
+        windows: exported of each split, the first; 0 exports all.
+        file_tokens: rows of all windows in a file, at most (but at least one window).
+        overwrite: replace an earlier export.
+        on_progress: told the windows written of each split.
+
     Raises:
-        ConfigError: a folder that holds something already.
+        ConfigError: a folder that already holds something.
         DataError: an index that cannot be read, or a split without windows.
     """
-    output = Path(config.output).expanduser()
-    there = PackIndex(Path(config.data.index).expanduser()).manifest["splits"]
-    chosen = config.splits or [split for split, counts in there.items() if counts["windows"]]
-    splits = {split: PackedWindows(config.data.index, split) for split in chosen}
-    with only_writer(output):
-        _make_room(output, config)
+    folder = Path(output).expanduser()
+    there = PackIndex(Path(index).expanduser()).manifest["splits"]
+    chosen = splits or [split for split, counts in there.items() if counts["windows"]]
+    opened = {split: PackedWindows(index, split) for split in chosen}
+    exported = {split: min(windows or len(of_split), len(of_split)) for split, of_split in opened.items()}
+    with only_writer(folder):
+        _make_room(folder, output, overwrite)
         files: dict[str, dict[str, Any]] = {}
-        with progress_bar() as progress:
-            for split, windows in splits.items():
-                count = min(config.windows or len(windows), len(windows))
-                task = progress.add_task(f"exporting {split}", total=count)
-                for name, first, end in file_ranges(split, count, windows.window_tokens, config.file_tokens):
-                    files[name] = write_file(output / name, parquet_bytes(windows, first, end))
-                    progress.update(task, completed=end)
-        write_file(output / CARD, card(splits).encode())
-        write_json(output / MANIFEST, _manifest(splits, files))
-    counts = ", ".join(
-        f"{min(config.windows or len(windows), len(windows)):,} {name}" for name, windows in splits.items()
-    )
-    print(f"{output}: {counts} windows in {len(files)} files; datasets.load_dataset({str(output)!r}) reads them")
+        for split, of_split in opened.items():
+            count = exported[split]
+            on_progress(f"exporting {split}", 0, count)
+            for name, first, end in file_ranges(split, count, of_split.window_tokens, file_tokens):
+                files[name] = write_file(folder / name, parquet_bytes(of_split, first, end))
+                on_progress(f"exporting {split}", end, count)
+        write_file(folder / CARD, card(opened).encode())
+        write_json(folder / MANIFEST, _manifest(opened, files))
+    return Exported(folder, exported, len(files))
 
 
 def file_ranges(split: str, count: int, window_tokens: int, file_tokens: int) -> Iterator[tuple[str, int, int]]:
@@ -148,21 +170,21 @@ def _row(windows: PackedWindows, window: Window) -> dict[str, Any]:
     }
 
 
-def _make_room(output: Path, config: ExportDataConfig) -> None:
-    """Empty the folder of an earlier export, and mark it as one that is under way.
+def _make_room(folder: Path, output: str | Path, overwrite: bool) -> None:
+    """Empty the folder of an earlier export, and mark it as unfinished.
 
-    Only a folder with a manifest is an export's: one of somebody's Parquet files and README is not touched.
+    Only a folder with a manifest is an export: a folder of somebody's Parquet files and README is left alone.
     """
-    remove_partial(output)
-    there = [path for path in output.iterdir() if path.name != ".lock"]
+    remove_partial(folder)
+    there = [path for path in folder.iterdir() if path.name != ".lock"]
     parts = [path for path in there if path.suffix == ".parquet" or path.name == CARD]
-    if there and not (len(parts) == len(there) - 1 and (output / MANIFEST).is_file()):
-        raise ConfigError.of("output", config.output, "holds other files: choose another folder")
-    if there and not config.overwrite:
-        raise ConfigError.of("output", config.output, "is not empty: overwrite=true")
-    write_json(output / MANIFEST, {"format_version": FORMAT_VERSION, "finished": False})
-    write_file(output / CARD, UNFINISHED_CARD.encode())
-    for path in output.glob("*.parquet"):
+    if there and not (len(parts) == len(there) - 1 and (folder / MANIFEST).is_file()):
+        raise ConfigError.of("output", output, "holds other files: choose another folder")
+    if there and not overwrite:
+        raise ConfigError.of("output", output, "is not empty: overwrite=true")
+    write_json(folder / MANIFEST, {"format_version": FORMAT_VERSION, "finished": False})
+    write_file(folder / CARD, UNFINISHED_CARD.encode())
+    for path in folder.glob("*.parquet"):
         path.unlink()
 
 
@@ -176,9 +198,3 @@ def _manifest(splits: dict[str, PackedWindows], files: dict[str, dict[str, Any]]
         "tokenizer": {"hash": windows.tokenizer_hash, "anchor_id": windows.anchor_id, "eos_id": windows.eos_id},
         "files": files,
     }
-
-
-main = hydra_command("export_data", run)
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`anchorcontext simulate` reports what plans say, and writes it."""
+"""A simulation reports what plans say, and writes it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from anchorcontext.commands.simulate import run
 from anchorcontext.config.schema import AttentionConfig, ContextParallelConfig, SimulateConfig
 from anchorcontext.context_parallel import CostModel, plan_context
 from anchorcontext.context_parallel.figures import plan_figures
 from anchorcontext.data.length_mixes import sample_window
 from anchorcontext.layout import WindowLayout
-from anchorcontext.simulate import run, simulate
+from anchorcontext.simulation import simulate
 
 
 def config(output: Path, **changes: object) -> SimulateConfig:
@@ -30,8 +31,17 @@ def config(output: Path, **changes: object) -> SimulateConfig:
     return SimulateConfig(**{**options, **changes})  # type: ignore[arg-type]
 
 
-def test_figures_are_those_of_the_plans(tmp_path: Path) -> None:
-    simulated, refused = simulate(config(tmp_path), CostModel())
+def test_figures_are_those_of_the_plans() -> None:
+    simulation = simulate(
+        CostModel(),
+        mixes=["web", "one_document"],
+        window_tokens=3001,
+        windows=2,
+        ranks=[1, 2, 7],
+        policies=["auto", "zigzag"],
+        exchanges=["gather", "ring", "ulysses", "ring_flash_attn"],
+    )
+    simulated, refused = simulation.simulated, simulation.refused
     assert {(line.ranks, line.exchange) for line in refused} == {(2, "ring_flash_attn"), (7, "ring_flash_attn")}
     assert "3001 rows by 2" in refused[0].reason
     assert len(simulated) + len(refused) == 2 * 3 * (2 + 2 + 1 + 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anchorcontext.config.schema import DataConfig
-from anchorcontext.console import Figures
+from anchorcontext.figures import Figures
 from data_prep.pack import SPLITS
 
 _LENGTH_BITS = (0, 12, 14, 16, 17)

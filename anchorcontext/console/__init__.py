@@ -1,10 +1,12 @@
-"""How commands show tables and progress."""
+"""How commands show tables and progress in a terminal; the library does not import it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,12 +15,15 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
+
+from anchorcontext.figures import Figures
 
 _WIDTH_WITHOUT_TERMINAL = 140
 _WIDEST_COLUMN = 60
@@ -49,33 +54,14 @@ def plain_table(title: str, columns: Sequence[str], left: Collection[str] = ()) 
     return table
 
 
-@dataclass(frozen=True)
-class Figures:
-    """A table of texts, for a terminal and for a page alike.
-
-    Attributes:
-        left: columns of words; all others are numbers.
-        lines: a text for each column.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    left: frozenset[str]
-    lines: list[list[str]]
-
-    def for_terminal(self) -> Table:
-        """As rich shows it."""
-        table = plain_table(self.title, self.columns, self.left)
-        for column in table.columns:
-            column.max_width = _WIDEST_COLUMN  # a long name leaves room for its figures
-        for line in self.lines:
-            table.add_row(*line)
-        return table
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 piece`, `1,024 pieces`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def figures_table(figures: Figures) -> Table:
+    """A table of the library, as rich shows it."""
+    table = plain_table(figures.title, figures.columns, figures.left)
+    for column in table.columns:
+        column.max_width = _WIDEST_COLUMN  # a long name leaves room for its figures
+    for line in figures.lines:
+        table.add_row(*line)
+    return table
 
 
 def progress_bar(*extra: ProgressColumn, counter: ProgressColumn | None = None, shown: bool = True) -> Progress:
@@ -96,3 +82,49 @@ def progress_bar(*extra: ProgressColumn, counter: ProgressColumn | None = None, 
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, disable=not (shown and console.is_terminal))
+
+
+class Bars:
+    """Bars for a function of the library that takes `on_progress`; they appear at its first call.
+
+    Args:
+        counter: what shows done and total, where they are no plain counts.
+        one: a single bar for everything, described by what is being done now; otherwise one bar for
+            each thing that is being done.
+    """
+
+    def __init__(self, counter: ProgressColumn | None = None, *, one: bool = False) -> None:
+        self._progress = progress_bar(counter=counter)
+        self._tasks: dict[str, TaskID] = {}
+        self._one = one
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the bars as they are."""
+        if self._tasks:
+            self._progress.stop()
+
+    def then(self, stage: Callable[[str], AbstractContextManager[Any]]) -> Callable[[str], AbstractContextManager[Any]]:
+        """`stage`, which shows something of its own, with the bars stopped first."""
+
+        def stopped(name: str) -> AbstractContextManager[Any]:
+            self.stop()
+            return stage(name)
+
+        return stopped
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """See `anchorcontext.progress.OnProgress`."""
+        key = "" if self._one else what
+        if not self._tasks:
+            self._progress.start()
+        if key not in self._tasks:
+            self._tasks[key] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[key], description=what, completed=done, total=total)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from anchorcontext.config.schema import DataConfig, SourceConfig
-from anchorcontext.console import table_console
-from anchorcontext.sample import is_sample, mixture_lines, sample_table, short, time_line
+from anchorcontext.console import figures_table, table_console
+from anchorcontext.report.sample import is_sample, mixture_lines, sample_table, short, time_line
 
 
 def _counts(fraction: float, available: int, target: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_whether_a_mixture_has_enough(account: dict[str, Any]) -> None:
 
 
 def test_the_whole_corpus(account: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    table_console().print(sample_table(account).for_terminal())
+    table_console().print(figures_table(sample_table(account)))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     # 310 tokens below 4,096; 500 in documents of 16,384 to 65,535; 200 in longer ones
     assert ["books", "1.00%", "2,500", "101.0K", "31.0K", "0", "50.0K", "0", "20.0K"] in lines
@@ -48,7 +48,7 @@ def test_the_whole_corpus(account: dict[str, Any], capsys: pytest.CaptureFixture
 
 def test_a_long_name_leaves_room_for_its_figures(account: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     account["x" * 255] = account.pop("web")
-    table_console().print(sample_table(account).for_terminal())
+    table_console().print(figures_table(sample_table(account)))
     assert "\u2026  " in (out := capsys.readouterr().out)
     assert "50.5K" in out
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from anchorcontext import pack
+from anchorcontext import cli
+from anchorcontext.commands import pack
 from anchorcontext.config.compose import config_folder
 from anchorcontext.config.schema import DataConfig, PackConfig, SourceConfig
 from anchorcontext.data.statistics import index_report
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.packing import _BytesRead, folder_of
 from data_prep.errors import DataError
 from tests.data_prep.corpus import byte_tokenizer, folder_bytes, write_jsonl
 
@@ -85,9 +87,11 @@ def test_bars_show_a_source_each_and_come_to_their_end(
 
 
 def test_a_source_with_only_an_empty_file_left_has_no_bar() -> None:
-    with pack._SourceBars() as bars:
-        bars.begin("books", 0)
-        bars.advance("books", 0)
+    told: list[tuple[str, int, int]] = []
+    counts = _BytesRead(lambda *said: told.append(said))
+    counts.begin("books", 0)
+    counts.advance("books", 0)
+    assert told == []
 
 
 def test_again_finds_everything_done(config: PackConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +250,7 @@ def test_a_published_mixture_over_sources_of_its_names(
     overrides = [f"data.{name}={value}" for name, value in settings.items()]
     arguments = ["--config-dir", str(tmp_path / "conf"), "data=mine", f"mixture={preset}", "workers=1", *overrides]
     monkeypatch.setattr(sys, "argv", ["anchorcontext pack", *arguments])
-    pack.main()
+    cli.start("pack")
     account = PackedWindows(mine["index"]).manifest["account"]
     total = sum(weights.values())
     for name, weight in weights.items():
@@ -269,7 +273,7 @@ def test_a_sample_speaks_of_the_whole(config: PackConfig, tmp_path: Path, capsys
     config.data.held_out_fraction, config.limit = 0.0, "10%"
     pack.run(config)
     text = capsys.readouterr().out
-    account = PackedWindows(pack.folder_of(config.data.index, config.limit)).manifest["account"]
+    account = PackedWindows(folder_of(config.data.index, config.limit)).manifest["account"]
     for name, tokens in whole.items():
         share = account[name]["train"]["share"]
         assert share["fraction"] == pytest.approx(0.1, abs=0.001)
@@ -297,12 +301,12 @@ def test_from_the_command_line(
     overrides = [f"data.{name}={value}" for name, value in settings.items()]
     arguments = ["anchorcontext pack", "--config-dir", str(tmp_path / "conf"), "data=mine", *overrides]
     monkeypatch.setattr(sys, "argv", arguments)
-    pack.main()
+    cli.start("pack")
     assert len(PackedWindows(config.data.index)) > 0
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [*arguments, "data.sources.code.text_field=5", "data.sources.code.format=jsonl"])
     with pytest.raises(SystemExit) as stopped:
-        pack.main()
+        cli.start("pack")
     assert stopped.value.code == 2
     message = capsys.readouterr().err
     assert "is not what this config makes" in message
