@@ -12,6 +12,7 @@ from anchorcontext.config.errors import ConfigError
 from anchorcontext.context_parallel import function
 from anchorcontext.models.attention_interface import anchor_attention, register
 from anchorcontext.models.checks import check_kernel, check_model
+from tests.models.test_families import FAMILIES, MIXTURES
 from tests.models.tiny import tiny_model
 
 
@@ -20,9 +21,24 @@ def _registered() -> None:
     register()
 
 
+def leaky(layers: set[int]) -> str:
+    """The name of an attention that does not get the context in these layers."""
+    from transformers import AttentionInterface
+
+    def drops_it(
+        module: Any, *args: Any, attention_context: Any = None, position_ids: Any = None, **kwargs: Any
+    ) -> Any:
+        given = None if module.layer_idx in layers else attention_context
+        return anchor_attention(module, *args, attention_context=given, **kwargs)
+
+    AttentionInterface.register("leaks_in_layers", drops_it)
+    return "leaks_in_layers"
+
+
 @pytest.mark.parametrize(
     ("model_type", "changes"),
     [
+        *((family, FAMILIES[family]) for family in MIXTURES),
         ("llama", {}),
         ("llama", {"tie_word_embeddings": True}),
         ("granite", {"logits_scaling": 8.0}),
@@ -36,6 +52,7 @@ def test_known_models_pass(model_type: str, changes: dict[str, Any], dtype: torc
     model = tiny_model(model_type, attn="anchor", **changes).to(dtype)
     check_model(model)
     assert model.training  # left as it was
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
 
 def test_auxiliary_loss_is_refused() -> None:
@@ -59,6 +76,37 @@ def test_attention_without_the_context_is_refused() -> None:
     AttentionInterface.register("drops_context", drops_it)
     with pytest.raises(ConfigError, match="documents leak"):
         check_model(tiny_model(attn="drops_context"))
+
+
+@pytest.mark.parametrize("model_type", ["llama", *MIXTURES])
+@pytest.mark.parametrize(("layer", "initializer_range", "dtype"), [(0, 1e-3, torch.float32), (1, 1e-3, torch.bfloat16)])
+def test_a_leak_in_one_layer_is_refused_however_small(
+    model_type: str, layer: int, initializer_range: float, dtype: torch.dtype
+) -> None:
+    changes = FAMILIES[model_type] | {"initializer_range": initializer_range}
+    model = tiny_model(model_type, attn=leaky({layer}), **changes).to(dtype)
+    with pytest.raises(ConfigError, match="documents leak"):
+        check_model(model)
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_leak_without_a_gradient_is_refused() -> None:
+    from transformers import AttentionInterface
+
+    def detached(*args: Any, attention_context: Any = None, position_ids: Any = None, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return anchor_attention(*args, **kwargs)
+
+    AttentionInterface.register("leaks_without_gradient", detached)
+    with pytest.raises(ConfigError, match="documents leak"):
+        check_model(tiny_model(attn="leaks_without_gradient").eval())
+
+
+def test_heads_of_different_sizes_are_refused_by_name() -> None:
+    changes = FAMILIES["deepseek_v3"] | {"v_head_dim": 16}
+    with pytest.raises(ConfigError, match="heads of different sizes are not supported"):
+        check_model(tiny_model("deepseek_v3", attn="anchor", **changes))
 
 
 @pytest.mark.parametrize(
