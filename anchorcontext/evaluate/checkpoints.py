@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -15,7 +16,7 @@ from anchorcontext.config.schema import EvaluateConfig, RopeConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, load_model, read_config
-from anchorcontext.models.checks import check_model
+from anchorcontext.models.checks import check_heads, check_model
 from anchorcontext.models.planning import check_sharing
 from anchorcontext.train.ranks import Ranks
 from data_prep.errors import DataError
@@ -23,8 +24,8 @@ from data_prep.errors import DataError
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 
 
-def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
-    """Whether every checkpoint reads the windows' token ids as they are meant.
+def check_checkpoints(config: EvaluateConfig, windows: PackedWindows, device: torch.device) -> None:
+    """Whether every checkpoint reads the windows' token ids as they are meant, by a kernel that takes its heads.
 
     A folder without any tokenizer is believed, if its vocabulary is large enough.
 
@@ -36,6 +37,7 @@ def check_checkpoints(config: EvaluateConfig, windows: PackedWindows) -> None:
         with _named(name):
             model = read_config(path).get_text_config()
             check_sharing(config.context_parallel, model, windows.window_tokens)
+            check_heads(config.attention.kernel, device, model, DTYPES[config.precision])
         vocab_size = model.vocab_size
         if vocab_size < windows.vocab_size:
             fix = f"has {vocab_size:,} tokens, {config.data.index} was packed with {windows.vocab_size:,}"

@@ -67,7 +67,7 @@ def evaluate(config: EvaluateConfig) -> None:
         ranks.check_same("the hash of the pack index", windows.index_hash)
         edges = bucket_edges(config.buckets, windows.window_tokens)
         check_kernel(config.attention.kernel, ranks.device)
-        check_checkpoints(config, windows)
+        check_checkpoints(config, windows, ranks.device)
         output = Path(config.output).expanduser()
         unfinished = output / UNFINISHED
         if ranks.is_main:

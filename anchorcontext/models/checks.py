@@ -31,6 +31,31 @@ def check_kernel(name: str, device: torch.device) -> None:
         raise ConfigError.of("attention.kernel", name, f"does not run on device {device.type}: choose {available}")
 
 
+def check_heads(name: str, device: torch.device, model: Any, dtype: torch.dtype) -> None:
+    """Refuse an attention kernel that cannot compute a model's heads, before its weights are read.
+
+    Args:
+        name: of a kernel that runs on `device`, or `auto`.
+        model: a transformers config.
+        dtype: of keys and values.
+
+    Raises:
+        ConfigError: naming the head size and the kernels that can.
+    """
+    kernel, head_size = choose_kernel(name, device, dtype), _head_size(model)
+    reason = kernel.shape_refusal(device, head_size, dtype)
+    if reason is None:
+        return
+    able = [
+        other
+        for other, candidate in KERNELS.items()
+        if _runs(other, device) and candidate.shape_refusal(device, head_size, dtype) is None
+    ]
+    kernel_name = "" if kernel.name == name else f"{kernel.name}, which auto takes here, "
+    fix = f"{kernel_name}{reason}: for the model's heads of size {head_size} choose {', '.join(able)}"
+    raise ConfigError.of("attention.kernel", name, fix)
+
+
 def check_model(model: PreTrainedModel, kernel: str = "auto") -> None:
     """Compare a model of `attn_implementation="anchor"` with its own logits, and look for leaks.
 
@@ -139,6 +164,12 @@ def _close(losses: Tensor, others: Tensor, dtype: torch.dtype) -> bool:
     """Whether losses are equal but for the rounding of a model of that dtype."""
     tolerance = 1e-4 if dtype == torch.float32 else 0.05
     return torch.allclose(losses, others, rtol=tolerance, atol=tolerance)
+
+
+def _head_size(model: Any) -> int:
+    """Size of query and key heads, by a transformers config."""
+    size = getattr(model, "qk_head_dim", None) or getattr(model, "head_dim", None)
+    return int(size or model.hidden_size // model.num_attention_heads)
 
 
 def _runs(name: str, device: torch.device) -> bool:

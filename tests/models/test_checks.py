@@ -11,9 +11,9 @@ from anchorcontext.attention import KernelMismatchError
 from anchorcontext.config.errors import ConfigError
 from anchorcontext.context_parallel import function
 from anchorcontext.models.attention_interface import anchor_attention, register
-from anchorcontext.models.checks import check_kernel, check_model
+from anchorcontext.models.checks import check_heads, check_kernel, check_model
 from tests.models.test_families import FAMILIES, MIXTURES
-from tests.models.tiny import tiny_model
+from tests.models.tiny import tiny_config, tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +133,28 @@ def test_a_kernel_is_checked_on_the_device_that_computes() -> None:
     check_kernel("auto", torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"attention\.kernel=cpu: does not run on device meta: choose math"):
         check_kernel("cpu", torch.device("meta"))
+
+
+def test_heads_that_a_kernel_cannot_compute_are_named_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    gpu, bf16 = torch.device("cuda"), torch.bfloat16
+    wide = tiny_config(hidden_size=1200)  # four heads
+    with pytest.raises(ConfigError) as error:
+        check_heads("auto", gpu, wide, bf16)
+    (problem,) = error.value.problems
+    assert (problem.key, problem.value) == ("attention.kernel", "auto")
+    assert problem.fix.startswith("flash, which auto takes here, takes head sizes that are multiples of 8 up to 256")
+    assert problem.fix.endswith("for the model's heads of size 300 choose math, flex")
+    with pytest.raises(ConfigError, match=r"attention\.kernel=flash: takes head sizes"):
+        check_heads("flash", gpu, wide, bf16)
+    with pytest.raises(ConfigError, match=r"of size 16 choose math, flex"):
+        check_heads("flash", gpu, tiny_config(), torch.float32)
+    check_heads("flash", gpu, tiny_config(), bf16)
+    check_heads("flex", gpu, wide, bf16)
+    check_heads("auto", torch.device("cpu"), wide, bf16)
+    check_heads("auto", gpu, tiny_config("qwen3", head_dim=128, hidden_size=1200), bf16)
+    with pytest.raises(ConfigError, match="of size 264"):
+        check_heads("auto", gpu, tiny_config("deepseek_v3", qk_nope_head_dim=200, qk_rope_head_dim=64), bf16)
 
 
 def test_a_kernel_that_fails_its_self_test_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
