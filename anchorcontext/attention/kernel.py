@@ -38,6 +38,10 @@ class Kernel(Protocol):
         """Why the kernel cannot run on a device; None where it can."""
         return None
 
+    def shape_refusal(self, device: torch.device, head_size: int, dtype: torch.dtype) -> str | None:
+        """Why the kernel cannot compute heads of that size and dtype on a device it runs on; None where it can."""
+        return None
+
     def has_backward(self, device: torch.device) -> bool:
         """Whether `backward` works on a device."""
         return True

@@ -49,6 +49,14 @@ class FlashKernel(Kernel):
             return f"it needs a GPU of compute capability 8.0 or higher, not {capability[0]}.{capability[1]}"
         return None if self._implementation is None else _registry_refusal(self._implementation)
 
+    def shape_refusal(self, device: torch.device, head_size: int, dtype: torch.dtype) -> str | None:
+        """See `Kernel.shape_refusal`."""
+        if dtype not in _DTYPES:
+            return f"computes in bfloat16 and float16, not {str(dtype).removeprefix('torch.')}"
+        if head_size % 8 or head_size > _LARGEST_HEAD:
+            return f"takes head sizes that are multiples of 8 up to {_LARGEST_HEAD}, not {head_size}"
+        return None
+
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 128
 _BACKWARD_DEVICES = ("cuda",)
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_SMALLEST_HEAD = 16
 
 
 class FlexKernel(Kernel):
@@ -42,6 +44,16 @@ class FlexKernel(Kernel):
     def refusal(self, device: torch.device) -> str | None:
         """See `Kernel.refusal`."""
         return None if device.type in ("cuda", "cpu") else "FlexAttention runs on CUDA and CPU"
+
+    def shape_refusal(self, device: torch.device, head_size: int, dtype: torch.dtype) -> str | None:
+        """See `Kernel.shape_refusal`. The limits are those of the Triton code that it compiles to."""
+        if device.type != "cuda":
+            return None
+        if dtype not in _DTYPES:
+            return f"computes in bfloat16, float16 and float32, not {str(dtype).removeprefix('torch.')}"
+        if head_size < _SMALLEST_HEAD:
+            return f"takes head sizes from {_SMALLEST_HEAD}, not {head_size}"
+        return None
 
     def has_backward(self, device: torch.device) -> bool:
         """See `Kernel.has_backward`."""

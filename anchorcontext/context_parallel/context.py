@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from anchorcontext.attention import ForwardPass, Kernel, Segments, check_kernel_name
+from anchorcontext.attention import check_kernel_name
+from anchorcontext.context_parallel.device_stage import DeviceStage
 from anchorcontext.context_parallel.executor import StagedAttention
+from anchorcontext.context_parallel.plan import ContextPlan
 from anchorcontext.context_parallel.ring_flash_attn import PackageAttention
-from anchorcontext.context_parallel.stages import Stage
+from anchorcontext.context_parallel.shared_attention import SharedAttention
 from anchorcontext.context_parallel.ulysses import HeadAttention
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-    from anchorcontext.context_parallel.plan import ContextPlan
-
-
-class SharedAttention(Protocol):
-    """How one rank takes part in the attention of a window: an exchange around a kernel.
-
-    Shapes: Tl own rows, Hq query heads, Hkv key heads, D head size. All ranks call both methods, in
-    the same order.
-    """
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, scale: float) -> tuple[Tensor, Tensor]:
-        """Output [Tl, Hq, D] in the dtype of `query`, and logsumexp [Tl, Hq] in its accumulation dtype."""
-        ...
-
-    def backward(
-        self, grad_out: Tensor, done: ForwardPass, kernel: Kernel, scale: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of query, key and value, in their shapes and dtypes."""
-        ...
 
 
 class AttentionContext:
@@ -117,40 +97,3 @@ class AttentionContext:
 
     def __repr__(self) -> str:
         return f"AttentionContext({self.plan!r}, rank={self.rank}, kernel={self.kernel!r})"
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceStage:
-    """A `Stage` whose indices are tensors on the device that computes."""
-
-    send_rows: Tensor
-    send_counts: list[int]
-    receive_counts: list[int]
-    exchanges: bool
-    key_rows: Tensor | None
-    segments: Segments
-    uses_own: bool = True
-    query_rows: Tensor | None = None
-    peers: tuple[int, int] | None = None
-
-    @classmethod
-    def of(cls, stage: Stage, device: torch.device) -> DeviceStage:
-        def placed(rows: np.ndarray) -> Tensor:
-            return torch.from_numpy(rows).to(device)
-
-        return cls(
-            send_rows=placed(stage.send_rows),
-            send_counts=stage.send_counts,
-            receive_counts=stage.receive_counts,
-            exchanges=stage.exchanges,
-            key_rows=None if stage.key_rows is None else placed(stage.key_rows),
-            segments=stage.segments,
-            uses_own=stage.uses_own,
-            query_rows=None if stage.query_rows is None else placed(stage.query_rows),
-            peers=stage.peers,
-        )
-
-    @classmethod
-    def local(cls, segments: Segments) -> DeviceStage:
-        """A stage without an exchange, over the rows that are there."""
-        return cls(torch.empty(0, dtype=torch.int64), [], [], False, None, segments)

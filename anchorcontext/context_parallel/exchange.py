@@ -19,11 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from anchorcontext.attention import accumulation_dtype
+from anchorcontext.context_parallel.device_stage import DeviceStage
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-    from anchorcontext.context_parallel.context import DeviceStage
 
 
 class KeyTransfer:

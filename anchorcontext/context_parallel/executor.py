@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from anchorcontext.attention import ForwardPass, Kernel, accumulation_dtype, merge_partials
+from anchorcontext.context_parallel.device_stage import DeviceStage
 from anchorcontext.context_parallel.exchange import GradientReturn, KeyTransfer, connect
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-    from anchorcontext.context_parallel.context import DeviceStage
 
 _GPU_HEAD_GROUPS = 4
 """Head groups by default where transfers and kernels really run side by side."""

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from anchorcontext.attention import ForwardPass, Kernel, choose_kernel, run_self_test, single_segment
-from anchorcontext.context_parallel.context import AttentionContext, DeviceStage, SharedAttention
+from anchorcontext.context_parallel.context import AttentionContext
+from anchorcontext.context_parallel.device_stage import DeviceStage
 from anchorcontext.context_parallel.executor import StagedAttention
 from anchorcontext.context_parallel.keep import kept_or_computed
+from anchorcontext.context_parallel.shared_attention import SharedAttention
 
 
 def packed_attention(

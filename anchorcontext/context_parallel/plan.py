@@ -179,6 +179,8 @@ class ContextPlan:
         Raises:
             ValueError: a group of another size, an unknown kernel, or one that does not suit the exchange.
         """
+        # The one import that points up: `context` imports this module, since a context is a bound plan. Users get it
+        # by `plan.bind(group)`, which reads better than a constructor and is public.
         from anchorcontext.context_parallel.context import AttentionContext
 
         return AttentionContext(self, group, kernel=kernel, head_groups=head_groups)

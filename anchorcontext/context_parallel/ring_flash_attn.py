@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 
 from anchorcontext.attention import ForwardPass, Kernel, accumulation_dtype
+from anchorcontext.context_parallel.plan import ContextPlan
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-    from anchorcontext.context_parallel.plan import ContextPlan
 
 PACKAGE = "ring_flash_attn"
 _DEVICES = ("cuda",)

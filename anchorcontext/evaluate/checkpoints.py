@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from anchorcontext.config.errors import ConfigError, Problem
-from anchorcontext.config.schema import ContextParallelConfig, RopeConfig
+from anchorcontext.config.schema import RopeConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.evaluate.losses import LossOptions
 from anchorcontext.models.build import DTYPES, load_model, read_config
-from anchorcontext.models.checks import check_model
+from anchorcontext.models.checks import check_heads, check_model
 from anchorcontext.models.planning import check_sharing
 from anchorcontext.train.ranks import Ranks
 from data_prep.errors import DataError
@@ -24,9 +26,14 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 
 
 def check_checkpoints(
-    models: Mapping[str, str], index: str, windows: PackedWindows, sharing: ContextParallelConfig
+    models: Mapping[str, str],
+    index: str,
+    windows: PackedWindows,
+    options: LossOptions,
+    precision: str,
+    device: torch.device,
 ) -> None:
-    """Whether every checkpoint has the tokenizer of the windows, and ranks can share them under it.
+    """Whether every checkpoint has the windows' tokenizer, heads that the kernel takes, and can be shared by the ranks.
 
     A folder without any tokenizer is accepted if its vocabulary is large enough.
 
@@ -41,7 +48,8 @@ def check_checkpoints(
     for name, path in models.items():
         with _named(name):
             model = read_config(path).get_text_config()
-            check_sharing(sharing, model, windows.window_tokens)
+            check_sharing(options.context_parallel, model, windows.window_tokens)
+            check_heads(options.kernel, device, model, DTYPES[precision])
         vocab_size = model.vocab_size
         if vocab_size < windows.vocab_size:
             fix = f"has {vocab_size:,} tokens, {index} was packed with {windows.vocab_size:,}"

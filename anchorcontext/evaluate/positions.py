@@ -103,7 +103,7 @@ def evaluate_positions(
         ranks.check_same("the hash of the pack index", packed.index_hash)
         edges = bucket_edges(buckets, packed.window_tokens)
         check_kernel(options.kernel, ranks.device)
-        check_checkpoints(models, index, packed, options.context_parallel)
+        check_checkpoints(models, index, packed, options, precision, ranks.device)
         count = min(windows or len(packed), len(packed))
         folder = Path(output).expanduser()
         unfinished = folder / UNFINISHED

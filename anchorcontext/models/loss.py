@@ -48,7 +48,7 @@ class CausalLMLoss(nn.Module):
         Without a valid label the result is 0 and still reaches every parameter, so that ranks stay
         in step.
         """
-        hidden = _hidden_states(self.model, input_ids, position_ids, attention_context)
+        hidden = hidden_states(self.model, input_ids, position_ids, attention_context)
         return self.head(hidden[0], labels[0]).sum()
 
 
@@ -62,8 +62,16 @@ def token_losses(
     chunk_rows: int,
 ) -> Tensor:
     """Loss of each row's label, float32 [T], in nats; 0 where the label is -100. Arguments as `CausalLMLoss`."""
-    hidden = _hidden_states(model, input_ids, position_ids, attention_context)
+    hidden = hidden_states(model, input_ids, position_ids, attention_context)
     return _ChunkedHead(model, chunk_rows)(hidden[0], labels[0])
+
+
+def hidden_states(model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, attention_context: Any) -> Tensor:
+    """Hidden states after the last layer and norm, [1, T, D]. Arguments as `CausalLMLoss`."""
+    context = {} if attention_context is None else {"attention_context": attention_context}
+    return model.base_model(
+        input_ids=input_ids, position_ids=position_ids, use_cache=False, **context
+    ).last_hidden_state
 
 
 class _ChunkedHead(nn.Module):
@@ -146,14 +154,6 @@ def logit_transform(config: Any) -> LogitTransform:
 
 def _row_losses(logits: Tensor, labels: Tensor, transform: LogitTransform) -> Tensor:
     return F.cross_entropy(transform(logits).float(), labels, ignore_index=IGNORED_LABEL, reduction="none")
-
-
-def _hidden_states(model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, attention_context: Any) -> Tensor:
-    """Last hidden states, [1, T, D]."""
-    context = {} if attention_context is None else {"attention_context": attention_context}
-    return model.base_model(
-        input_ids=input_ids, position_ids=position_ids, use_cache=False, **context
-    ).last_hidden_state
 
 
 def _refusal(model: PreTrainedModel, fix: str) -> ConfigError:

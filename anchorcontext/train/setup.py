@@ -13,7 +13,7 @@ from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model, read_config
-from anchorcontext.models.checks import check_kernel, check_model
+from anchorcontext.models.checks import check_heads, check_kernel, check_model
 from anchorcontext.models.loss import CausalLMLoss
 from anchorcontext.models.planning import check_sharing, cost_model
 from anchorcontext.rope import check_frequencies, frequency_digest
@@ -54,6 +54,7 @@ def start(config: TrainConfig, folder: RunFolder, ranks: Ranks) -> Run:
     windows = PackedWindows(config.data.index)
     ranks.check_same("the hash of the pack index", windows.index_hash)
     model = read_config(config.model.path).get_text_config()
+    check_heads(config.attention.kernel, ranks.device, model, DTYPES[config.training.precision])
     costs = cost_model(config.context_parallel, model, DTYPES[config.training.precision].itemsize)
     check_sharing(config.context_parallel, model, windows.window_tokens * config.training.micro_batch_windows)
     batches = Batches(windows, config, ranks, costs)

@@ -149,6 +149,27 @@ def test_auto_on_a_gpu_goes_by_the_dtype(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "device", "head_size", "dtype", "says"),
+    [
+        ("flash", "cuda", 128, torch.bfloat16, None),
+        ("flash", "cuda", 256, torch.float16, None),
+        ("flash", "cuda", 264, torch.bfloat16, "multiples of 8 up to 256, not 264"),
+        ("flash3", "cuda", 100, torch.bfloat16, "multiples of 8 up to 256, not 100"),
+        ("flash4", "cuda", 128, torch.float32, "bfloat16 and float16, not float32"),
+        ("flex", "cuda", 264, torch.float32, None),
+        ("flex", "cuda", 8, torch.bfloat16, "head sizes from 16, not 8"),
+        ("flex", "cuda", 64, torch.float64, "float32, not float64"),
+        ("flex", "cpu", 8, torch.float64, None),
+        ("cpu", "cpu", 7, torch.float64, None),
+        ("math", "cuda", 513, torch.float64, None),
+    ],
+)
+def test_what_heads_a_kernel_takes(name: str, device: str, head_size: int, dtype: torch.dtype, says: str) -> None:
+    reason = KERNELS[name].shape_refusal(torch.device(device), head_size, dtype)
+    assert (reason is None) if says is None else (says in str(reason))
+
+
+@pytest.mark.parametrize(
     ("name", "device", "says"),
     [
         ("fast", "cpu", "'fast' is not available; choose auto, math, cpu, flash, flash3, flash4, flex"),

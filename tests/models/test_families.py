@@ -35,6 +35,28 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
     },
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "glm4_moe": {
+        "head_dim": 16,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "first_k_dense_replace": 1,
+    },
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "moe_intermediate_size": 32,
+        "first_k_dense_replace": 1,
+        "q_lora_rank": None,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+    },
     "phi3": {},
     "olmo2": {},
     "granite": {"attention_multiplier": 0.2, "residual_multiplier": 0.5},
@@ -45,12 +67,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Families, and what their configs need to be tiny and without a window or soft cap."""
 
+MIXTURES = ("qwen3_moe", "mixtral", "olmoe", "glm4_moe", "deepseek_v3")
+"""Those of several experts."""
+
 
 def hidden_states(family: str, attn: str) -> tuple[Tensor, list[Tensor]]:
     """This rank's rows, and the hidden states of every layer there, [T_local, hidden size]."""
     anchorcontext.register()
     model = tiny_model(family, attn=attn, **FAMILIES[family]).double().eval()
-    if family in ("qwen3_moe", "mixtral"):
+    if family in MIXTURES:
         model.set_experts_implementation("eager")  # grouped products of matrices have no float64
     ids = torch.randint(3, 131, (LAYOUT.num_rows,), generator=torch.Generator().manual_seed(0))
     if attn == "anchor":

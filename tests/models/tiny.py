@@ -29,5 +29,5 @@ def tiny_model(model_type: str = "llama", *, attn: str = "sdpa", seed: int = 0, 
     """A random model in float32, its weights large enough for logits that differ."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        config = tiny_config(model_type, initializer_range=0.1, **changes)
+        config = tiny_config(model_type, **{"initializer_range": 0.1, **changes})
         return AutoModelForCausalLM.from_config(config, attn_implementation=attn)
