@@ -35,9 +35,10 @@ _NOT_PLAIN_TEXT = (".idx", ".bz2", ".zip", ".tar", ".tgz", ".7z", ".tsv", ".orc"
 def find_files(source: Source) -> list[InputFile]:
     """The files of a source, sorted by name.
 
-    In folders and globs, files and folders whose names begin with a dot are left out; a file named
-    outright is always read. Links are followed, each folder once. What `datasets` and
-    mosaicml-streaming write beside their data is known, and not read as documents.
+    Files and folders whose names begin with a dot are hidden: they are read only where the user writes
+    the dot, in the name of a file or folder, in that part of a glob or at the beginning of `pattern`.
+    Links are followed, each folder once. What `datasets` and mosaicml-streaming write beside their data
+    is known, and not read as documents.
 
     Raises:
         DataError: nothing at the path, nothing that matches, a file whose format `auto` cannot tell
@@ -56,7 +57,7 @@ def find_files(source: Source) -> list[InputFile]:
     if not found:
         raise DataError(
             f"source {source.name}: no file in {source.path} matches pattern {source.pattern!r} "
-            "(names that begin with a dot are left out)"
+            "(names that begin with a dot are read only where the glob or pattern has the dot too)"
         )
     if source.format == "auto":
         found = without_side_files(source, found)
@@ -95,16 +96,17 @@ def _local(source: Source) -> Found:
 
 
 def _remote(source: Source) -> Found:
-    root, infos = remote_files(source.path, source.storage_options)
+    root, wanted, infos = remote_files(source.path, source.storage_options)
     if not infos:
         raise DataError(f"source {source.name}: nothing at {source.path}: give a file, a folder or a glob")
     found = {}
     for address, info in infos.items():
         name = info["name"].removeprefix(root).lstrip("/")
-        hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-        if len(infos) == 1 or (not hidden and fnmatch(PurePosixPath(name).name, source.pattern)):
+        parts = PurePosixPath(name).parts
+        is_named = parts == wanted
+        if is_named or (_is_taken(parts, wanted, source.pattern) and fnmatch(parts[-1], source.pattern)):
             if info.get("size") is None:
-                raise DataError(f"{address} is of unknown size: copy it to a folder here, and read that")
+                raise DataError(f"{address} is of unknown size: copy it to a local folder, and read that")
             found[name] = (address, info["size"], *time_and_version(info))
     return found
 
@@ -154,7 +156,7 @@ def _walk(folder: str, pattern: str) -> Iterator[str]:
     for parent, names in _folders(folder):
         for name in names:
             path = os.path.join(parent, name)
-            if not name.startswith(".") and fnmatch(name, pattern) and _is_file(path):
+            if _fits(name, pattern) and _is_file(path):
                 yield path
 
 
@@ -204,21 +206,22 @@ def _format(source: Source, path: str) -> str:
 
 
 def check_apart(source: Source, folder: Path, what: str, names: Iterable[str]) -> None:
-    """Refuse a source that would read files which packing writes as documents the next time.
+    """Refuse a source that would read, the next time, files that packing writes.
 
     Args:
-        folder: where they are written; `what` is there, in words.
+        folder: where they are written.
+        what: what is written there, for the message.
         names: of such files.
 
     Raises:
-        DataError: the source's folder, or its glob, and its pattern take one of the names.
+        DataError: the source's folder or glob, with its pattern, matches one of the names.
     """
-    if any(_takes(source, folder.resolve() / name) for name in names):
+    if any(_would_read(source, folder.resolve() / name) for name in names):
         raise DataError(f"source {source.name}: {what} {folder} lies inside {source.path}: put it elsewhere")
 
 
-def _takes(source: Source, file: Path) -> bool:
-    """Whether the source would read a file with that path, if it were there."""
+def _would_read(source: Source, file: Path) -> bool:
+    """Whether the source would read a file with that path, if it existed."""
     path = Path(source.path).expanduser()
     fixed = 0
     while fixed < len(path.parts) and not glob.has_magic(path.parts[fixed]):
@@ -227,19 +230,37 @@ def _takes(source: Source, file: Path) -> bool:
     root = (path if is_folder else Path(*path.parts[:fixed])).resolve()
     if not file.is_relative_to(root):
         return False
-    parts, wanted = file.relative_to(root).parts, path.parts[fixed:]
-    if any(part.startswith(".") for part in parts):
-        return False  # hidden, as `find_files` sees it
-    if is_folder:
-        return fnmatch(file.name, source.pattern)
-    folders = any(_fits(parts[:depth], wanted) for depth in range(len(parts)))
-    return _fits(parts, wanted) or (folders and fnmatch(file.name, source.pattern))
+    return _is_taken(file.relative_to(root).parts, () if is_folder else path.parts[fixed:], source.pattern)
 
 
-def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether a glob's parts match those of a path."""
+def _is_taken(parts: Sequence[str], wanted: Sequence[str], pattern: str) -> bool:
+    """Whether a file is among those of a folder or glob.
+
+    Args:
+        parts: of the file's path, below the folder or below the part of the glob without wildcards.
+        wanted: the rest of the glob; empty for a folder.
+        pattern: of names in folders.
+    """
+    if wanted and wanted[-1] != "**" and _matches_glob(parts, wanted):
+        return True
+    if not _fits(parts[-1], pattern):
+        return False
+    visible = len(parts) - 1  # folders from here on are not hidden
+    while visible and not parts[visible - 1].startswith("."):
+        visible -= 1
+    return any(_matches_glob(parts[:depth], wanted) for depth in range(visible, len(parts)))
+
+
+def _matches_glob(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether the parts of a path match those of a glob; `**` stands for any folders that are not hidden."""
     if not wanted or not parts:
         return not parts and all(part == "**" for part in wanted)
     if wanted[0] == "**":
-        return _fits(parts, wanted[1:]) or _fits(parts[1:], wanted)
-    return fnmatch(parts[0], wanted[0]) and _fits(parts[1:], wanted[1:])
+        below = not parts[0].startswith(".") and _matches_glob(parts[1:], wanted)
+        return below or _matches_glob(parts, wanted[1:])
+    return _fits(parts[0], wanted[0]) and _matches_glob(parts[1:], wanted[1:])
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a name matches; one that begins with a dot only matches a pattern that does too."""
+    return fnmatch(name, pattern) and (pattern.startswith(".") or not name.startswith("."))

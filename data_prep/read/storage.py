@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from data_prep.errors import DataError
@@ -78,30 +78,35 @@ def on_this_machine(path: str, options: Mapping[str, Any]) -> Iterator[str]:
         yield copy.name
 
 
-def remote_files(address: str, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
+def remote_files(address: str, options: Mapping[str, Any]) -> tuple[str, tuple[str, ...], dict[str, dict[str, Any]]]:
     """Every file at an address: a file, a folder or a glob.
 
     Returns:
-        The path that names are relative to, and what the store says of each file, by path.
+        The path that names are relative to; the parts of the glob below it (of a file its name, of a
+        folder none); and what the store says of each file, by address.
 
     Raises:
         DataError: the store cannot be asked.
     """
     files, path = file_system(address, options)
+    wanted: tuple[str, ...] = ()
     try:
         if any(wild in path for wild in "*?["):
             found = files.glob(path, detail=True)
             fixed = path[: min(path.index(wild) for wild in "*?[" if wild in path)]
             root = fixed.rpartition("/")[0]
+            wanted = PurePosixPath(path.removeprefix(root).lstrip("/")).parts
             for folder in [name for name, info in found.items() if info["type"] == "directory"]:
                 found |= files.find(folder, detail=True)
         elif files.isfile(path):
-            found, root = {path: files.info(path)}, path.rpartition("/")[0]
+            root, _, name = path.rpartition("/")
+            found, wanted = {path: files.info(path)}, (name,)
         else:
             found, root = files.find(path, detail=True) if files.exists(path) else {}, path.rstrip("/")
     except Exception as error:
         raise DataError(f"{address} cannot be listed: {said(error)}") from error
-    return root, {files.unstrip_protocol(name): info for name, info in found.items() if info["type"] == "file"}
+    by_address = {files.unstrip_protocol(name): info for name, info in found.items() if info["type"] == "file"}
+    return root, wanted, by_address
 
 
 def time_and_version(info: Mapping[str, Any]) -> tuple[int, str]:

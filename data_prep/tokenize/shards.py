@@ -21,9 +21,11 @@ from data_prep.tokenize.tokenizer import DocumentTokenizer
 
 PLAN = "plan.json"
 
-# A unit is at least 16 MB on disk, and a source at most some 4,096 units unless they would be over 1 GB.
+# A unit ends at 16 MB on disk or 1,000 files, whichever comes first; both grow with the source, so that it has at
+# most some 8,192 units, but a unit that could be cut stays below 1 GB.
 _MIN_UNIT_BYTES = 16 << 20
 _MAX_UNIT_BYTES = 1 << 30
+_MIN_UNIT_FILES = 1000
 _MAX_UNITS = 4096
 _CHECKPOINT_SECONDS = 10.0
 
@@ -55,19 +57,21 @@ class Task(NamedTuple):
 
 
 def plan_units(files: Sequence[InputFile], source: Source | None = None, unit_bytes: int | None = None) -> list[Unit]:
-    """Cut large files where they can be cut, and group the parts, in order, until a group holds `unit_bytes`.
+    """Cut large files where they can be cut, and group the parts, in order, up to `unit_bytes` or 1,000 files.
 
-    A larger file that cannot be cut stands alone. The parts are numbered anew: a table and `files.jsonl`
-    speak of parts. The plan depends on the files alone, and not on who does the work.
+    A larger file that cannot be cut makes a unit by itself. A limit on files too, because opening a
+    million tiny files takes long although they hold few bytes. The parts are numbered anew: the table
+    and `files.jsonl` refer to parts. The plan depends on the files alone, never on the number of workers.
     """
     if unit_bytes is None:
         total = sum(file.num_bytes for file in files)
         unit_bytes = min(max(_MIN_UNIT_BYTES, total // _MAX_UNITS), _MAX_UNIT_BYTES)
+    unit_files = max(_MIN_UNIT_FILES, len(files) // _MAX_UNITS)
     parts = itertools.chain.from_iterable(split_file(file, unit_bytes, source) for file in files)
     groups: list[list[InputFile]] = []
     room = 0
     for number, part in enumerate(parts):
-        if not groups or part.num_bytes > room:
+        if not groups or part.num_bytes > room or len(groups[-1]) == unit_files:
             groups.append([])
             room = unit_bytes
         groups[-1].append(replace(part, number=number))

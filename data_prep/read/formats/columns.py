@@ -19,7 +19,7 @@ OnShare = Callable[[float], None]
 
 
 def read_parquet(path: str, file: InputFile, source: Source, on_share: OnShare) -> Iterator[Row | Skipped]:
-    """A record a row, numbered from 1, of the row groups that begin in the file's span."""
+    """A record per row, numbered from 1, of the row groups that begin in the file's span."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES)
@@ -55,21 +55,24 @@ def row_group_starts(table: Any) -> list[int]:
 
 
 def read_arrow(path: str, file: InputFile, source: Source, on_share: OnShare) -> Iterator[Row | Skipped]:
-    """A record a row, numbered from 1, of an Arrow stream or Arrow file."""
+    """A record per row, numbered from 1, of an Arrow stream or Arrow file.
+
+    One record batch is in memory at a time. The file is not memory-mapped: if another process truncates
+    it meanwhile, a read fails with an error that can be reported, but access to a map kills the process.
+    """
     import pyarrow
 
-    with pyarrow.memory_map(path) as memory:
-        is_file = memory.read(len(_ARROW_FILE)) == _ARROW_FILE
-        memory.seek(max(memory.size() - len(_STREAM_END), 0))
-        if not is_file and memory.read() != _STREAM_END:  # the library takes a stream that breaks off for whole
+    with pyarrow.OSFile(path) as opened:
+        is_file = opened.read(len(_ARROW_FILE)) == _ARROW_FILE
+        opened.seek(max(opened.size() - len(_STREAM_END), 0))
+        if not is_file and opened.read() != _STREAM_END:  # the library accepts a stream that breaks off
             raise DataError(f"{path} is cut short: the Arrow stream does not end. Copy it anew")
-        memory.seek(0)
-        table = pyarrow.ipc.open_file(memory) if is_file else pyarrow.ipc.open_stream(memory)
-        names = table.schema.names
+        names = _reader(opened, is_file, []).schema.names
         absent = _absent(source, names)
         wanted = [name for name in source.wanted_fields() if name in names]
+        table = _reader(opened, is_file, [names.index(name) for name in wanted] or [0] * bool(names))
         line = 0
-        for batch in _batches(table, is_file):
+        for batch, share in _batches(table, opened, is_file):
             if absent is not None:
                 yield from (lacking(line + 1 + row, absent, dict.fromkeys(names)) for row in range(batch.num_rows))
                 line += batch.num_rows
@@ -78,16 +81,28 @@ def read_arrow(path: str, file: InputFile, source: Source, on_share: OnShare) ->
                 for fields in _rows(batch.select(wanted).slice(begin, _BATCH_ROWS)):
                     line += 1
                     yield Row(line, fields)
-            on_share(memory.tell() / max(memory.size(), 1))
+            on_share(share)
 
 
-def _batches(table: Any, is_file: bool) -> Iterator[Any]:
+def _reader(opened: Any, is_file: bool, columns: list[int]) -> Any:
+    """A reader of these columns, from the beginning; of all where none is given."""
+    import pyarrow
+
+    opened.seek(0)
+    options = pyarrow.ipc.IpcReadOptions(included_fields=columns)
+    return (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(opened, options=options)
+
+
+def _batches(table: Any, opened: Any, is_file: bool) -> Iterator[tuple[Any, float]]:
+    """Record batches, each with the share of the file that is read with it."""
     if is_file:
-        yield from (table.get_batch(number) for number in range(table.num_record_batches))
+        total = table.num_record_batches
+        yield from ((table.get_batch(number), (number + 1) / total) for number in range(total))
         return
+    size = opened.size()
     while True:
         try:
-            yield table.read_next_batch()
+            yield table.read_next_batch(), opened.tell() / size
         except StopIteration:
             return
 

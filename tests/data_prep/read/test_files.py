@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from data_prep.errors import DataError
@@ -209,6 +210,16 @@ def test_nothing_matches(tmp_path: Path) -> None:
         ("*", "*.txt"),
         ("other/**", "*"),
         ("s*/*.jsonl", "*"),
+        ("**", "*.txt"),
+        (".s*", "*"),
+        (".s*/web", "*.jsonl"),
+        (".s*/**/files.jsonl", "*"),
+        (".store/web/*.jsonl", "*"),
+        (".store/**", "*.txt"),
+        (".*/*/*", "*"),
+        (".*", "*.txt"),
+        ("**/.s*", "*"),
+        ("**/.f*", ".*"),
     ],
 )
 @pytest.mark.parametrize("folder", ["store", ".store"])
@@ -232,3 +243,33 @@ def test_exactly_what_would_be_read_is_refused(tmp_path: Path, path: str, patter
     except DataError:  # nothing
         found = set()
     assert refused == ((store / "files.jsonl").resolve() in found)
+
+
+def test_hidden_names_are_read_where_the_dot_is_written(tmp_path: Path) -> None:
+    names = ("a.txt", ".b.txt", ".hid/c.txt", ".hid/.d.txt", ".hid/.deep/e.txt", "see/.f.txt", "see/.deep/g.txt")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    expected = {
+        ("", "*"): {"a.txt"},
+        ("", ".*"): {".b.txt", "see/.f.txt"},
+        ("*", "*"): {"a.txt"},
+        (".h*", "*"): {".hid/c.txt"},
+        (".h*", ".*"): {".hid/.d.txt"},
+        (".h*/.d*", "*"): {".hid/.d.txt", ".hid/.deep/e.txt"},
+        (".hid/**/*.txt", "*"): {".hid/c.txt"},
+        ("**/.d*/*", "*"): {"see/.deep/g.txt"},
+        ("**/.*.txt", "*"): {".b.txt", "see/.f.txt"},
+    }
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path), "/hidden", recursive=True)
+    try:
+        for (path, pattern), relative in expected.items():
+            here = find_files(Source("s", str(tmp_path / path), pattern=pattern))
+            assert {Path(file.path).relative_to(tmp_path).as_posix() for file in here} == relative, (path, pattern)
+            if path == "**/.*.txt":  # `**` is at least one folder there
+                continue
+            there = find_files(Source("s", f"memory://hidden/{path}", pattern=pattern))
+            assert {file.path.removeprefix("memory://").removeprefix("/hidden/") for file in there} == relative
+    finally:
+        memory.rm("/hidden", recursive=True)

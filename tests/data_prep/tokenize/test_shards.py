@@ -25,3 +25,9 @@ def test_units_hold_every_file_once_in_order_and_no_more_than_asked(sizes: list[
 def test_small_files_share_a_unit_and_a_large_one_has_its_own() -> None:
     units = plan_units(_files([4, 5, 2, 30, 1, 1]), unit_bytes=10)
     assert [[file.num_bytes for file in unit.files] for unit in units] == [[4, 5], [2], [30], [1, 1]]
+
+
+def test_many_tiny_files_are_several_units() -> None:
+    units = plan_units(_files([3] * 2500))
+    assert [len(unit.files) for unit in units] == [1000, 1000, 500]
+    assert len(plan_units(_files([3] * 1000))) == 1

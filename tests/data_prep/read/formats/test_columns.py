@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from data_prep.errors import DataError
 from data_prep.read import Source, TokenDocument, check_has_documents, find_files, open_records, split_file
+from data_prep.read.formats.columns import read_arrow
 from tests.data_prep.read.reading import read, skipped, texts, tokens
 
 _ROWS: list[dict[str, Any]] = [
@@ -143,3 +146,43 @@ def test_a_table_that_is_replaced_while_it_is_read(tmp_path: Path, kind: str) ->
         new.rename(tmp_path / new.name)
         with pytest.raises(DataError, match="changed while it was read"):
             records.finish()
+
+
+_TRUNCATED_WHILE_READ = """
+import os, sys
+from data_prep.read import Source, find_files, open_records
+path = sys.argv[1]
+source = Source("s", path)
+(file,) = find_files(source)
+with open_records(file, source) as records:
+    rows = iter(records)
+    next(rows)
+    os.truncate(path, int(sys.argv[2]))
+    list(rows)
+    records.finish()
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_a_table_that_is_truncated_while_it_is_read(tmp_path: Path, kind: str) -> None:
+    """In a process of its own, because a read beyond the end of a memory map is a SIGBUS."""
+    long = pa.table({"text": ["x" * 10_000] * 200, "other": list(range(200))})
+    (path,) = _write(tmp_path, long, kind).iterdir()
+    command = [sys.executable, "-c", _TRUNCATED_WHILE_READ, str(path), str(path.stat().st_size // 2)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "DataError: " in done.stderr
+    assert f"{path} is not sound arrow data" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_the_share_read_grows_to_all(tmp_path: Path, kind: str) -> None:
+    (path,) = _write(tmp_path, pa.Table.from_pylist(_ROWS), kind).iterdir()
+    source = Source("s", str(path))
+    (file,) = find_files(source)
+    shares: list[float] = []
+    list(read_arrow(str(path), file, source, shares.append))
+    assert len(shares) == 4
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.5 < shares[-1] <= 1
