@@ -43,7 +43,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist worksteal --durations 10 --durations-min 1
 
 test-full: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --hypothesis-profile thorough
 
 check: $(INSTALLED)
 	$(BIN)/ruff check
