@@ -14,7 +14,7 @@ help:
 	@echo "make demo       real text to an extended model and a report, on 2 CPU cores"
 	@echo "make bench      context-parallel attention beside other packages"
 	@echo "make bench-packing  packing beside its targets"
-	@echo "make test       the tests that take seconds"
+	@echo "make test       the tests that take seconds, and which ten of them take longest"
 	@echo "make test-full  all tests"
 	@echo "make check      ruff and mypy"
 	@echo "make format     let ruff rewrite what it can"
@@ -40,10 +40,10 @@ bench-packing: $(INSTALLED)
 	$(BIN)/python -m benchmarks.packing
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist worksteal --durations 10 --durations-min 1
 
 test-full: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --hypothesis-profile thorough
 
 check: $(INSTALLED)
 	$(BIN)/ruff check

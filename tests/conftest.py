@@ -20,7 +20,9 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")  # tests of GPU paths are started
 if os.environ["DS_ACCELERATOR"] == "cpu":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the others see the same machine everywhere
 
-settings.register_profile("project", deadline=None)  # a busy machine is no failure
+# No deadline: a busy machine is no failure. `make test-full` asks for the thorough one.
+settings.register_profile("project", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("project")
 
 

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,10 +36,18 @@ class WorkerError(AssertionError):
 
 def run_on(world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     """Call `function(*args)` on every rank of a persistent gloo world; results in rank order."""
-    pool = _pools.get(world_size)
-    if pool is None:
-        pool = _pools[world_size] = _Pool(world_size)
-    return pool.run(function, args)
+    return _pool(world_size).run(function, args)
+
+
+def kill_workers_once(path: Path, world_size: int, function: Callable[..., Any], *args: Any) -> None:
+    """Call `function(*args)` on every rank, and kill all of them, without warning, once `path` exists."""
+    pool = _pool(world_size)
+    pool.send(function, args)
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} was never written"
+        time.sleep(0.002)
+    pool.close()
 
 
 def call_fresh(function: Callable[..., Any], *args: Any) -> Any:
@@ -56,6 +65,12 @@ def call_fresh(function: Callable[..., Any], *args: Any) -> Any:
     if not succeeded:
         raise WorkerError(result)
     return result
+
+
+def _pool(world_size: int) -> _Pool:
+    if world_size not in _pools:
+        _pools[world_size] = _Pool(world_size)
+    return _pools[world_size]
 
 
 def _context() -> Any:
@@ -80,9 +95,12 @@ class _Pool:
             self.connections.append(ours)
             self.processes.append(process)
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+    def send(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         for connection in self.connections:
             connection.send((function, args))
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+        self.send(function, args)
         answers = self._answers()
         failures = [f"rank {rank}:\n{result}" for rank, (ok, result) in sorted(answers.items()) if not ok]
         if failures or len(answers) < self.world_size:
@@ -111,6 +129,8 @@ class _Pool:
         _pools.pop(self.world_size, None)
         for process in self.processes:
             process.kill()
+        for process in self.processes:
+            process.join()
 
 
 def _worker(rank: int, world_size: int, port: int, connection: Any) -> None:

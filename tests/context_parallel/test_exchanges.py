@@ -263,7 +263,7 @@ def test_head_groups_divide_the_key_heads() -> None:
 # Ring: stages.
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(layouts(), st.integers(1, 7))
 def test_ring_stages_move_and_see_what_they_should(layout: WindowLayout, ranks: int) -> None:
     mask = layout.dense_mask()

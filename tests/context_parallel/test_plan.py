@@ -106,7 +106,7 @@ def check_one_rank_holds_the_window_as_it_is(plan: ContextPlan, layout: WindowLa
     assert not plan.stages(0)[0].exchanges
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(layouts(), st.integers(1, 9))
 def test_properties_of_every_plan(layout: WindowLayout, ranks: int) -> None:
     for policy in POLICIES:

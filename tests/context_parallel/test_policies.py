@@ -37,7 +37,7 @@ def held_rows(sharding: Sharding) -> np.ndarray:
     return np.bincount(sharding.shares.ranks, weights=sharding.shares.lengths, minlength=sharding.ranks).astype(int)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(long_layouts(), layouts()), st.sampled_from([1, 2, 3, 5, 8, 13, 64]))
 def test_rows_are_held_once_and_work_is_all_pairs(layout: WindowLayout, ranks: int) -> None:
     window = SegmentedRows.of(layout)
@@ -56,7 +56,7 @@ def test_rows_are_held_once_and_work_is_all_pairs(layout: WindowLayout, ranks: i
         assert not sharding.traffic.diagonal().any()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(long_layouts(), st.integers(2, 9), st.sampled_from(["gather", "ring", "ulysses"]), st.data())
 def test_a_cap_is_kept_or_refused_with_the_least_there_is(
     layout: WindowLayout, ranks: int, exchange: str, data: st.DataObject

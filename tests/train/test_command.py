@@ -15,7 +15,7 @@ import pytest
 
 from tests.train.data import TinyData
 from tests.train.runs import assert_identical, checkpoint, metrics, train_here
-from tests.workers import run_on
+from tests.workers import kill_workers_once, run_on
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LAUNCHERS = {
@@ -63,6 +63,19 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_killed_ranks_go_on_as_if_they_had_not_been(tiny_data: TinyData, tmp_path: Path) -> None:
+    killed, straight = tmp_path / "killed", tmp_path / "straight"
+    changes = {"context_parallel__size": 2, "training__precision": "bf16"}
+    config = tiny_data.config(killed, **changes)
+    kill_workers_once(killed / "checkpoints" / "step-000002", 2, train_here, config)
+    assert not (killed / "checkpoints" / "step-000006").exists()
+    assert run_on(2, train_here, config) == [None, None]
+    assert run_on(2, train_here, tiny_data.config(straight, **changes)) == [None, None]
+    assert metrics(killed) == metrics(straight)
+    assert_identical(checkpoint(killed, 6), checkpoint(straight, 6))
+
+
+@pytest.mark.slow
 def test_killed_under_torchrun_goes_on_as_if_it_had_not_been(tiny_data: TinyData, tmp_path: Path) -> None:
     killed, straight, log = tmp_path / "killed", tmp_path / "straight", tmp_path / "log"
     overrides = tiny_data.overrides(killed, **LONG, context_parallel__size=2, deepspeed__zero_stage=1)
