@@ -69,7 +69,7 @@ def run(config: PackConfig) -> None:
     print_summary(console, stores, index, report)
     account = index.index.manifest["account"]
     if is_sample(account):
-        print_estimate(console, account, data, None if any(built.reused for built in stores) else seconds)
+        print_estimate(console, report, None if any(built.reused for built in stores) else seconds)
 
 
 def read_sources(data: DataConfig, limit: str | None = None) -> list[Source]:
@@ -165,10 +165,11 @@ def print_summary(console: Console, stores: Sequence[BuiltStore], index: BuiltIn
             console.print(_skipped_line(built.store), soft_wrap=True)
 
 
-def print_estimate(console: Console, account: dict[str, Any], data: DataConfig, seconds: float | None) -> None:
-    """The whole corpus by its sample; `seconds` of tokenizing, None where stores were there already."""
+def print_estimate(console: Console, report: Mapping[str, Any], seconds: float | None) -> None:
+    """The whole corpus, estimated from a sample; `seconds` of tokenizing, None where stores were reused."""
+    account = report["sources"]
     console.print(sample_table(account).for_terminal())
-    lines = list(mixture_lines(account, data))
+    lines = list(mixture_lines(report["mixture_estimate"]))
     if seconds is not None and (line := time_line(account, seconds)) is not None:
         lines.append(line)
     for line in lines:

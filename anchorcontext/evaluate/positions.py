@@ -26,7 +26,7 @@ from anchorcontext.config.schema import EvaluateConfig, RopeConfig
 from anchorcontext.console import plain_table, progress_bar, table_console
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.evaluate.checkpoints import check_checkpoints, load_checkpoint
-from anchorcontext.evaluate.losses import WindowLosses, window_losses, windows_to_evaluate
+from anchorcontext.evaluate.losses import WindowLosses, shortage_note, window_losses, windows_to_evaluate
 from anchorcontext.models.checks import check_kernel
 from anchorcontext.plots import PositionLoss, draw_loss_by_position, read_positions, save, write_positions
 from anchorcontext.train.ranks import join_ranks
@@ -181,6 +181,8 @@ def write(config: EvaluateConfig, windows: PackedWindows, output: Path, results:
         "index_hash": windows.index_hash,
         "split": config.split,
         "windows": len(windows_to_evaluate(config, windows)),
+        "windows_asked_for": config.windows or len(windows),
+        "note": shortage_note(config.windows, len(windows)),
         "window_tokens": windows.window_tokens,
         "arm": config.attention.arm,
         "precision": config.precision,
@@ -198,6 +200,8 @@ def print_results(
     """The table on the console, and where the files are."""
     console = table_console()
     console.print(position_table(results, _title(config, windows)))
+    if (note := shortage_note(config.windows, len(windows))) is not None:
+        console.print(note, soft_wrap=True)
     console.print(f"written: {output}", soft_wrap=True)
 
 

@@ -79,6 +79,15 @@ def test_a_whole_report_needs_nothing_else(tmp_path: Path) -> None:
     assert all(re.search(r'alt="[^"]+"', image) for image in re.findall("<img[^>]*>", page))
 
 
+def test_fewer_windows_than_were_asked_for(tmp_path: Path) -> None:
+    folder = write_evaluation(tmp_path / "evaluation")
+    config = ReportConfig(evaluations={"x": str(folder)}, output=str(tmp_path / "report"))
+    assert "Note:" not in build_report(config).read_text(encoding="utf-8")
+    settings = json.loads((folder / "evaluation.json").read_text())
+    (folder / "evaluation.json").write_text(json.dumps({**settings, "note": "20 were asked for; all 16 are evaluated"}))
+    assert "Note: 20 were asked for; all 16 are evaluated." in build_report(config).read_text(encoding="utf-8")
+
+
 def test_missing_input_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
