@@ -1,18 +1,18 @@
-"""Attention of one window shared by several ranks, ours and others' side by side: time, traffic, memory, error.
+"""Attention over one window shared by several ranks, compared with other packages: time, traffic, memory, error.
 
     python -m benchmarks.context_parallel
     python -m benchmarks.context_parallel --window-tokens 2048 --repeats 1 --output /tmp/benchmark
     python -m benchmarks.context_parallel --ranks 8 --window-tokens 131072 --query-heads 32 --key-heads 8 --head-dim 128
 
-One run, the same tensors, the same kernel: our exchanges and policies, the variable-length functions
-of ring-flash-attn (in the extra `dev`) and DeepSpeed's Ulysses, forward and backward. What is not
-installed, or cannot do the window, is left out and named. On a CPU the ranks are processes with one
-thread each, over gloo; there may be more of them than cores, so time is CPU time of the slowest rank
-and not wall time. With GPUs, one a rank, it is time on the GPU.
+One run compares our exchanges and policies, the variable-length functions of ring-flash-attn (in the
+extra `dev`) and DeepSpeed's Ulysses, forward and backward, on the same tensors and with the same
+kernel. Methods that are not installed, or cannot handle the window, are skipped and listed. On a CPU
+the ranks are processes with one thread each, over gloo. There may be more ranks than cores, so time
+is the CPU time of the slowest rank, not wall-clock time. With GPUs, one per rank, it is GPU time.
 
-Repeats run all methods in turn, so that what else the machine does hits them alike; it only ever
-adds to CPU seconds, so each rank's time is its least. The one-rank time is measured on every rank at
-the same time, and is their median.
+Each repeat runs all methods one after another, so that other load on the machine affects all of them
+equally. Other load can only add CPU seconds, so a rank's time is the minimum of its repeats. The
+one-rank time is measured on all ranks at the same time; it is the median over ranks.
 """
 
 from __future__ import annotations
@@ -45,27 +45,35 @@ from benchmarks.methods import ONE_RANK, PEERS, Shape, methods_of
 PACKAGES = ("torch", "deepspeed", "ring-flash-attn", "flash-attn")
 DTYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
 COLUMNS = ("method", "seconds", "share", "thread_share", "spread", "mib_sent", "peak_mib", "error", "note")
-"""Of the CSV and the table. `seconds`: the slowest rank's. `share`: one-rank seconds / ranks / `seconds`.
-`thread_share`: the same of the computing threads alone. `spread`: by how much the median of a rank's repeats exceeds
-their least, the largest of any rank. `mib_sent`: by all ranks. `peak_mib`: the most of any rank,
-above its inputs. `error`: the largest of any rank in the small window, against float64, over the largest value."""
+"""Columns of the CSV and the table. `seconds`: of the slowest rank. `share`: one-rank seconds / ranks / `seconds`.
+`thread_share`: the same for the computing threads alone. `spread`: how far the median of a rank's repeats lies above
+their minimum; the largest of any rank. `mib_sent`: by all ranks. `peak_mib`: above the inputs; the largest of any rank.
+`error`: in the small window, against float64, relative to the largest value; the largest of any rank."""
 
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--ranks", type=int, default=4)
     found.add_argument("--window-tokens", type=int, default=32_768)
-    found.add_argument("--mix", choices=sorted(MIXES), default="web", help="lengths of the documents")
+    found.add_argument("--mix", choices=sorted(MIXES), default="web", help="distribution of document lengths")
     found.add_argument("--seed", type=int, default=0, help="which window of the mix")
     found.add_argument("--query-heads", type=int, default=8)
     found.add_argument("--key-heads", type=int, default=2)
     found.add_argument("--head-dim", type=int, default=64)
     found.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
     found.add_argument("--repeats", type=int, default=5)
-    found.add_argument("--error-tokens", type=int, default=2048, help="the window whose error is measured")
-    found.add_argument("--flops-per-second", type=float, help="of the kernel, for plans (default: 500e12, CPU 30e9)")
-    found.add_argument("--bytes-per-second", type=float, help="of a rank, for plans (default: 300e9, CPU 1e9)")
-    found.add_argument("--output", type=Path, help="folder (default: benchmarks/results/context_parallel_DEVICE)")
+    found.add_argument(
+        "--error-tokens", type=int, default=2048, help="length of the window in which the error is measured"
+    )
+    found.add_argument(
+        "--flops-per-second", type=float, help="speed of the kernel that plans assume (default: 500e12, CPU 30e9)"
+    )
+    found.add_argument(
+        "--bytes-per-second", type=float, help="bandwidth of a rank that plans assume (default: 300e9, CPU 1e9)"
+    )
+    found.add_argument(
+        "--output", type=Path, help="folder for the results (default: benchmarks/results/context_parallel_DEVICE)"
+    )
     return found
 
 
@@ -73,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and torch.cuda.device_count() < options.ranks:
-        raise SystemExit(f"--ranks={options.ranks}: there are {torch.cuda.device_count()} GPUs, and a rank needs one")
+        raise SystemExit(f"--ranks={options.ranks}: each rank needs a GPU, and there are {torch.cuda.device_count()}")
     default_speeds = (500e12, 300e9) if device == "cuda" else (30e9, 1e9)
     options.flops_per_second = options.flops_per_second or default_speeds[0]
     options.bytes_per_second = options.bytes_per_second or default_speeds[1]
@@ -90,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except mp.ProcessExitedException as error:
             if not answer.is_file():
                 raise
-            print(f"all is measured, but at its exit {error}")  # seen once: SIGABRT of a library's thread
+            print(f"all measurements are complete, but on exit: {error}")  # seen once: SIGABRT in a library's thread
         by_rank, names, refused = json.loads(answer.read_text(encoding="utf-8"))
     lines = summarize(by_rank, names, options.ranks)
     case = {key: value for key, value in vars(options).items() if key != "output"}
@@ -102,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _rank(rank: int, options: argparse.Namespace, device_type: str, port: int, answer: str) -> None:
-    """Measures on one rank; rank 0 writes what all found."""
+    """Measure on one rank; rank 0 writes the results of all ranks."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(options.ranks))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     device = torch.device(device_type, rank) if device_type == "cuda" else torch.device("cpu")
@@ -121,14 +129,14 @@ def _rank(rank: int, options: argparse.Namespace, device_type: str, port: int, a
 
 
 def measurements(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """This rank's figures of every method, the same methods in the same order on every rank."""
+    """This rank's figures for every method; every rank runs the same methods in the same order."""
     shape, dtype = Shape(options.query_heads, options.key_heads, options.head_dim), DTYPES[options.dtype]
     small = sample_window(options.mix, options.error_tokens, options.seed)
     window = inputs(options.error_tokens, shape, dtype, device)
     reference = exact(small, window)
     methods, _ = methods_of(small, shape, device, options.flops_per_second, options.bytes_per_second)
     errors: dict[str, float] = {}
-    for method in methods:  # after which all is warm, too
+    for method in methods:  # this also warms everything up
         errors.update(dict.fromkeys(method.names, error(method, window, reference)))
     lengths = sample_window(options.mix, options.window_tokens, options.seed)
     methods, refused = methods_of(lengths, shape, device, options.flops_per_second, options.bytes_per_second)
@@ -151,7 +159,7 @@ def measurements(options: argparse.Namespace, device: torch.device) -> dict[str,
 
 
 def summarize(by_rank: list[list[dict[str, float]]], names: list[list[str]], ranks: int) -> list[dict[str, Any]]:
-    """A line of `COLUMNS` a method, from each rank's figures of each method."""
+    """One line of `COLUMNS` per method, from each rank's figures for each method."""
     ones = [figures[0] for figures in by_rank]  # one rank, measured by every rank
     ideal, thread_ideal = (statistics.median(one[key] for one in ones) / ranks for key in ("seconds", "thread_seconds"))
     lines = []
@@ -184,7 +192,7 @@ def write(
     case: dict[str, Any],
     environment: dict[str, Any],
 ) -> None:
-    """`results.csv`, `results.json` and `results.png`."""
+    """Write `results.csv`, `results.json` and `results.png`."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -196,7 +204,7 @@ def write(
 
 
 def show(lines: list[dict[str, Any]], refused: dict[str, str]) -> None:
-    """The table, best first, and what was left out."""
+    """Print the table, fastest method first, and what was left out."""
     heads = ["method", "seconds", "share", "threads'", "spread", "MiB sent", "peak MiB", "error"]
     table = plain_table("forward and backward, slowest rank", heads, left=("method",))
     for line in sorted(lines, key=lambda line: line["seconds"]):
@@ -213,7 +221,7 @@ def show(lines: list[dict[str, Any]], refused: dict[str, str]) -> None:
 
 @styled
 def draw(lines: list[dict[str, Any]]) -> Figure:
-    """Share of the ideal time, and traffic, a bar a method; peers grey."""
+    """Share of the ideal time, and traffic, one bar per method; other packages in grey."""
     shared = sorted((line for line in lines if line["share"] is not None), key=lambda line: line["share"])
     names = [line["method"] for line in shared]
     colors = [MUTED if name in PEERS else color_of(0) for name in names]

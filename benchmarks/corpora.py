@@ -1,4 +1,4 @@
-"""Made-up token stores of given document lengths: what a pack index is measured on."""
+"""Synthetic token stores with given document lengths, on which the pack index is measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data_prep.store import FILES, FORMAT_VERSION, MANIFEST, TokenStore, shard_f
 
 
 def log_uniform(draws: np.random.Generator, low: float, high: float, count: int) -> np.ndarray:
-    """Whole numbers from `low` to `high`, their logarithms uniform."""
+    """Log-uniform integers from `low` to `high`."""
     return np.minimum(low * ((high + 1) / low) ** draws.random(count), high).astype(np.int64)
 
 
@@ -28,11 +28,11 @@ def web_lengths(count: int, seed: int = 0) -> np.ndarray:
 
 
 def make_store(folder: Path, name: str, lengths: np.ndarray, *, filled: bool = False) -> TokenStore:
-    """A store of one shard of documents of these lengths.
+    """A store with one shard of documents of these lengths.
 
     Args:
-        filled: write ids; else the file of tokens has its size and no content, which is enough for
-            an index.
+        filled: write token ids; otherwise the token file has the right size but no content, which is
+            enough for an index.
     """
     target = folder / name
     target.mkdir(parents=True)

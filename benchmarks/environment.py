@@ -1,4 +1,4 @@
-"""What a benchmark ran on, kept beside its figures."""
+"""The machine and versions of a benchmark, stored with its figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
-    """What a benchmark ran on, with the versions of `packages` (None: not installed)."""
+    """The machine that a benchmark ran on, and the versions of `packages` (None: not installed)."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -1,4 +1,4 @@
-"""A measured figure and what it should be."""
+"""A measured figure and its target."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Figure:
     """One measured value.
 
     Attributes:
-        name: what was measured, on what.
+        name: what was measured, and on what.
         value: in `unit`.
-        unit: of value and bounds; `%` shows a share in percent.
-        at_least, at_most: the target; both None: measured for comparison.
+        unit: of the value and its bounds; `%` shows a fraction as a percentage.
+        at_least, at_most: the target; both None: measured for comparison only.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """A stand-in for the package `flash_attn` on machines without a GPU.
 
 It has the two private functions that ring-flash-attn's variable-length functions call, with
-flash-attn 2.8's signatures, computed by the project's own CPU kernel: so both sides of a comparison
-run the same kernel.
+flash-attn 2.8's signatures, computed by the project's own CPU kernel, so that both sides of a
+comparison run the same kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anchorcontext.attention import KERNELS, ForwardPass, Segments
 def modules() -> dict[str, ModuleType]:
     """The stand-in's modules by name, for `sys.modules`.
 
-    To be put there after transformers and DeepSpeed are imported, which would take it for the real one.
+    Add them only after transformers and DeepSpeed are imported, which would mistake them for the real package.
     """
     package, interface = ModuleType("flash_attn"), ModuleType("flash_attn.flash_attn_interface")
     package.__path__ = []
@@ -78,7 +78,7 @@ def _flash_attn_varlen_backward(
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
 ) -> None:
-    """Writes gradients into `dq`, `dk` and `dv`."""
+    """Write gradients into `dq`, `dk` and `dv`."""
     segments = _segments(tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_k.tolist()), causal)
     done = ForwardPass(q, k, v, out, softmax_lse.T)
     grads = KERNELS["cpu"].backward(dout, done, segments, softmax_scale)

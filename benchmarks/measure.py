@@ -1,4 +1,4 @@
-"""Measuring one forward and backward pass on one rank: time, bytes sent, peak memory, error."""
+"""Measure one forward and backward pass on one rank: time, bytes sent, peak memory, error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIB = 2**20
 
 
 def inputs(num_rows: int, shape: Shape, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Query, key, value and gradient of the output, of the whole window; the same on every rank."""
+    """Query, key, value and output gradient of the whole window; the same on every rank."""
     generator = torch.Generator().manual_seed(0)
     heads = (shape.query_heads, shape.key_heads, shape.key_heads, shape.query_heads)
     return [
@@ -34,9 +34,9 @@ def measure(method: Method, window: Sequence[Tensor]) -> dict[str, float]:
     """One pass of this rank.
 
     Returns:
-        `seconds`: on a CPU those of the process, its communication threads included, else the GPU's
-        between start and end; `thread_seconds`: of the computing thread alone (0 on a GPU);
-        `mib_sent`; `peak_mib`: the most memory above what was held before.
+        `seconds`: on a CPU the CPU seconds of the process, communication threads included; on a GPU the
+        time between start and end; `thread_seconds`: of the computing thread alone (0 on a GPU);
+        `mib_sent`; `peak_mib`: peak memory above what was held before.
     """
     query, key, value, grad_out = _own_rows(method, window)
     if not method.whole:
@@ -55,7 +55,7 @@ def measure(method: Method, window: Sequence[Tensor]) -> dict[str, float]:
 
 
 def error(method: Method, window: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
-    """The largest difference from `reference` on this rank's rows, of output and gradients, relative to the largest
+    """The largest difference of output and gradients from `reference` on this rank's rows, relative to the largest
     value of each.
     """
     query, key, value, grad_out = _own_rows(method, window)
@@ -100,14 +100,14 @@ def _clock(device: torch.device) -> Callable[[], tuple[float, float]]:
 
 
 def _peak_memory(device: torch.device) -> Callable[[], float]:
-    """Begins; what it returns ends, and gives MiB."""
+    """Start measuring; the function returned stops and gives MiB."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         held = torch.cuda.memory_allocated(device)
         return lambda: (torch.cuda.max_memory_allocated(device) - held) / _MIB
     try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # what earlier methods freed is not to be theirs to use for nothing
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory freed by earlier methods must not be reused uncounted
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         held = _status_kib("VmRSS")
     except OSError:
         return lambda: float("nan")
@@ -121,7 +121,7 @@ def _status_kib(name: str) -> int:
 
 @contextmanager
 def _bytes_sent() -> Iterator[list[float]]:
-    """Bytes that this rank sends to others, an entry an operation of torch.distributed."""
+    """Bytes that this rank sends to others, one entry per torch.distributed operation."""
     sent: list[float] = []
     ranks = dist.get_world_size()
 

@@ -1,4 +1,4 @@
-"""What is compared: every exchange and policy of ours, and the peers, each given its rows as it wants them.
+"""The methods compared: all our exchanges and policies, and other packages, each given rows in the order it requires.
 
 Shapes: T rows of the window, Tl rows of a rank, Hq query heads, Hkv key heads, D head size.
 """
@@ -46,9 +46,9 @@ class Method:
     """One way to share a window, on this rank.
 
     Attributes:
-        names: ours have several, where several policies come to the same plan.
-        rows: window rows in the order that this rank holds them, int64 [Tl], -1 for padding.
-        whole: whether it is one rank that computes everything.
+        names: several if several of our policies give the same plan.
+        rows: window rows in the order in which this rank holds them, int64 [Tl], -1 for padding.
+        whole: whether one rank computes everything.
         note: what a reader should know, such as padding.
     """
 
@@ -62,9 +62,9 @@ class Method:
 def methods_of(
     lengths: Sequence[int], shape: Shape, device: torch.device, flops_per_second: float, bytes_per_second: float
 ) -> tuple[list[Method], dict[str, str]]:
-    """All methods for documents of `lengths`, one behind the other; and why others cannot run. On every rank alike.
+    """All methods for concatenated documents of `lengths`, and why others cannot run; the same on every rank.
 
-    Plans of ours go by these speeds of the kernel and the network.
+    Our plans assume these speeds of the kernel and the network.
     """
     groups = 1 if device.type == "cpu" else math.gcd(4, shape.key_heads)  # as `bind` computes them by default
     costs = CostModel(
@@ -90,7 +90,7 @@ def methods_of(
 
 
 def _ours(layout: WindowLayout, costs: CostModel, device: torch.device) -> tuple[list[Method], dict[str, str]]:
-    """Each plan once: `auto` is the same plan as one of the others."""
+    """Each plan once: `auto` gives the same plan as one of the other policies."""
     made: dict[str, Method] = {}  # by the plan's digest
     refused: dict[str, str] = {}
     for exchange, properties in EXCHANGES.items():
@@ -126,7 +126,7 @@ def _zigzag(lengths: Sequence[int], shape: Shape, device: torch.device) -> Metho
 def _in_parts(
     function: Callable[..., Tensor], lengths: Sequence[int], device: torch.device, parts: int, held: list[int]
 ) -> Method:
-    """A function of the package whose documents must divide by `parts`: each is padded at its end."""
+    """A function of the package that needs document lengths divisible by `parts`: each is padded at its end."""
     rows: list[np.ndarray] = []
     offset = 0
     for length in lengths:
@@ -146,7 +146,7 @@ def _in_parts(
 
 
 def _llama3(lengths: Sequence[int], shape: Shape, device: torch.device) -> Method:
-    """Neighbouring rows; keys and values of all ranks gathered, here all heads at once."""
+    """Contiguous rows; keys and values of all ranks are gathered, here all heads at once."""
     package = _package("llama3_flash_attn_varlen")
     rank, ranks, total = dist.get_rank(), dist.get_world_size(), sum(lengths)
     padding = -total % ranks
@@ -165,7 +165,7 @@ def _llama3(lengths: Sequence[int], shape: Shape, device: torch.device) -> Metho
 
 
 def _package(name: str) -> Any:
-    """A module of ring-flash-attn; without a GPU over the stand-in for flash-attn."""
+    """A module of ring-flash-attn; without a GPU it runs on the stand-in for flash-attn."""
     if importlib.util.find_spec("ring_flash_attn") is None:
         raise ImportError("ring-flash-attn is not installed: make venv, or pip install ring-flash-attn==0.1.8")
     if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""The pack index in figures: time a document, density, cuts, upsampling, mixture, reading windows."""
+"""Figures of the pack index: time per document, density, cuts, upsampling, mixture, reading windows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GOLDEN = ([8, 6, 6, 4, 3, 2, 3], [0, 1, 2, 3, 3, 1, 4])
 
 
 def figures(folder: Path) -> Iterator[Figure]:
-    """Everything, one after the other."""
+    """All figures."""
     draws = np.random.default_rng(1)
     web = make_store(folder, "web", web_lengths(WEB_DOCUMENTS))
     books = make_store(folder, "books", log_uniform(draws, 30_000, 250_000, BOOKS))
@@ -66,7 +66,7 @@ def _others(stores: list[TokenStore], long: list[TokenStore], folder: Path) -> I
 
 
 def _upsampling(lengths: np.ndarray, folder: Path) -> Iterator[Figure]:
-    """A source of which 0.3 of the tokens are long becomes one of 0.3 / (0.3 + 0.7 * 0.1) = 0.811."""
+    """Upsampling raises the share of long tokens from 0.3 to 0.3 / (0.3 + 0.7 * 0.1) = 0.811."""
     is_long = lengths >= UPSAMPLE_FROM
     long_tokens = np.where(is_long, lengths, 0)
     enough = np.cumsum(long_tokens) <= 0.3 / 0.7 * lengths[~is_long].sum()

@@ -1,8 +1,8 @@
-"""Figures of packing beside their targets, all in one run.
+"""Measures packing against its targets.
 
     python -m benchmarks.packing [--output FOLDER]
 
-`tokenizing` measures rates and memory of making stores, `pack_index` the index and the reading of windows.
+`tokenizing` measures the rate and memory of building stores, `pack_index` the index and the reading of windows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.figures import Figure
 PACKAGES = ("numpy", "orjson", "tiktoken", "tokenizers", "datasets", "llama-models")
 
 PARTS = {"tokenizing": tokenizing.figures, "index": pack_index.figures}
-"""What is measured: each takes a folder to work in and yields figures."""
+"""Each function takes a working folder and yields figures."""
 
 
 def main() -> None:
-    """Measure, print and, if asked, write `results.json`."""
-    parser = argparse.ArgumentParser(description="Figures of packing beside their targets.")
+    """Measure, print and, with `--output`, write `results.json`."""
+    parser = argparse.ArgumentParser(description="Measures packing against its targets.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--output", type=Path, help="folder for results.json")
     arguments = parser.parse_args()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def table(figures: list[Figure]) -> Table:
-    """A line a figure."""
+    """One line per figure."""
     drawn = Table("figure", "measured", "target", "reached")
     for figure in figures:
         reached = "" if figure.reached is None else "yes" if figure.reached else "NO"

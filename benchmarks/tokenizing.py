@@ -1,7 +1,7 @@
-"""Rates of tokenizing, in tokens a second of one core's time, and memory: the whole path beside its parts.
+"""Tokenizing rates, in tokens per CPU second, and memory: the whole path compared with its parts.
 
-The tokenizer is Llama-3's, out of the package llama-models (its licence is Llama's; it is needed here
-alone): `pip install --no-deps llama-models`. The text is the Python and Markdown of this environment.
+The tokenizer is Llama-3's, from the package llama-models (under Llama's licence; only this benchmark
+needs it): `pip install --no-deps llama-models`. The text is the Python and Markdown of this environment.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from data_prep.tokenize import DocumentTokenizer, build_stores, load_tokenizer
 from data_prep.tokenize.byte_bpe import read_byte_bpe
 
 _CHARACTERS = 30_000_000
-_SLOW_SHARE = 6  # of the text, what the slower ways are measured on
+_SLOW_SHARE = 6  # the slower methods run on one text in so many
 _LINE_BYTES = 100_000_000
-_REPEATS = 7  # the library's own time varies by a tenth
+_REPEATS = 7  # the library's own time varies by 10%
 _COPIES = (2, 8)
-_UNIT_BYTES = 16 << 20  # a larger file is a unit by itself
+_UNIT_BYTES = 16 << 20  # a larger file is a unit of its own
 _MIB = 2**20
 
 
 def figures(folder: Path) -> Iterator[Figure]:
-    """Measure in a folder; nothing where the tokenizer is not installed."""
+    """Measure in a folder; yields nothing if the tokenizer is not installed."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer_folder = _llama(folder / "llama3")
     if tokenizer_folder is None:
@@ -62,7 +62,8 @@ def figures(folder: Path) -> Iterator[Figure]:
     def whole(path: Path = corpus, chosen: DocumentTokenizer = tokenizer) -> int:
         shutil.rmtree(folder / "store", ignore_errors=True)
         sources = [Source("bench", str(path))]
-        built = build_stores(sources, chosen, folder / "store", fast_path_bytes=sys.maxsize)  # as `chosen` is
+        # no switch to the fast path: `chosen` stays as it is
+        built = build_stores(sources, chosen, folder / "store", fast_path_bytes=sys.maxsize)
         return built[0].store.num_tokens
 
     few = texts[::_SLOW_SHARE]
@@ -98,7 +99,7 @@ def figures(folder: Path) -> Iterator[Figure]:
 
 
 def _rates(*runs: Callable[[], int]) -> np.ndarray:
-    """Tokens a second of this process's time, [runs, repeats]; in turn, because a machine's speed drifts."""
+    """Tokens per CPU second, [runs, repeats]; each repeat runs all, because a machine's speed drifts."""
     rates = np.empty((len(runs), _REPEATS))
     for repeat in range(_REPEATS):
         for number, run in enumerate(runs):
@@ -109,12 +110,12 @@ def _rates(*runs: Callable[[], int]) -> np.ndarray:
 
 
 def _two_processes(corpus: Path, tokenizer_folder: Path, folder: Path) -> Figure:
-    """By the clock, for work long enough that starting processes is little of it: needs two idle cores."""
+    """Wall-clock speed-up, for enough work that starting processes hardly counts; needs two idle cores."""
     big = folder / "big"
     big.mkdir()
     for path in corpus.iterdir():
         packed = path.read_bytes()
-        (big / path.name).write_bytes(packed * -(-_UNIT_BYTES // len(packed)))  # gzip's files may follow one another
+        (big / path.name).write_bytes(packed * -(-_UNIT_BYTES // len(packed)))  # gzip files may be concatenated
     seconds: dict[int, float] = {}
     for workers in (1, 2, 1, 2):
         spent = _apart(big, tokenizer_folder, folder, workers).seconds
@@ -123,7 +124,7 @@ def _two_processes(corpus: Path, tokenizer_folder: Path, folder: Path) -> Figure
 
 
 def _flat_memory(corpus: Path, tokenizer_folder: Path, folder: Path) -> Figure:
-    """Peak memory for more text, over that for less; both are enough for tiktoken's proof."""
+    """Peak memory for more text, divided by that for less; both suffice for the proof of tiktoken's ids."""
     peaks = []
     for copies in _COPIES:
         copied = folder / f"{copies}-copies"
@@ -153,7 +154,7 @@ class _Spent(NamedTuple):
 
 
 def _apart(path: Path, tokenizer_folder: Path, folder: Path, workers: int = 1) -> _Spent:
-    """What a process of its own spends on a store."""
+    """What building a store costs in a separate process."""
     program = [sys.executable, "-m", "benchmarks.tokenizing", str(path), str(tokenizer_folder)]
     with tempfile.TemporaryDirectory(dir=folder) as store:
         done = subprocess.run([*program, store, str(workers)], capture_output=True, text=True, check=True)
@@ -161,7 +162,7 @@ def _apart(path: Path, tokenizer_folder: Path, folder: Path, workers: int = 1) -
 
 
 def _spend(path: str, tokenizer_folder: str, store: str, workers: str) -> _Spent:
-    """As `pack` does it; the seconds are without the proof of tiktoken's ids, which is the same for any text."""
+    """Build a store as `pack` does; the seconds exclude the proof of tiktoken's ids, which is the same for any text."""
     began = [time.monotonic()]
     build_stores(
         [Source("bench", path)],
@@ -171,7 +172,7 @@ def _spend(path: str, tokenizer_folder: str, store: str, workers: str) -> _Spent
         on_path=lambda said: began.append(time.monotonic()),
     )
     seconds = time.monotonic() - began[-1]
-    # Linux's own count: ru_maxrss begins with what the parent held when it started this process.
+    # From the kernel: ru_maxrss would include what the parent held when it started this process.
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return _Spent(seconds, int(fields["VmHWM"].removesuffix("kB")) * 1024 / _MIB)
 
@@ -203,7 +204,7 @@ def _datasets_map(tokenizer_folder: Path, texts: list[str]) -> Callable[[], int]
 
 
 def _texts() -> list[str]:
-    """Files of the environment, chosen by a seed, until they are enough."""
+    """Files of the environment in a seeded random order, until there is enough text."""
     folders = [Path(folder) for folder in site.getsitepackages()]
     paths = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md"))
     random.Random(0).shuffle(paths)
@@ -217,7 +218,7 @@ def _texts() -> list[str]:
 
 
 def _llama(folder: Path) -> Path | None:
-    """Llama-3's tokenizer.json, made from the package's ranks as transformers makes it; None without the package."""
+    """Llama-3's tokenizer.json, converted from the package's ranks by transformers; None without the package."""
     found = importlib.util.find_spec("llama_models")
     if found is None or not found.submodule_search_locations:
         return None

@@ -1,9 +1,9 @@
 """Hugging Face Trainer with AnchorAttention: `python examples/trainer.py`.
 
-Nothing of the project but three names: `register`, `attn_implementation="anchor"` and
-`AnchorCollator`. The collator packs the documents of a batch into one row, each behind its own copy
-of the anchor; a document sees itself and the anchor, and the loss is the same as for each document
-alone. A tiny LLaMA on bytes of the novels in examples/data: half a minute on a CPU.
+It needs only three names from this project: `register`, `attn_implementation="anchor"` and
+`AnchorCollator`. The collator packs the documents of a batch into one row, each preceded by its own
+copy of the anchor. A document attends to itself and the anchor, and its loss is the same as if it
+were alone. Trains a tiny LLaMA on the bytes of the novels in examples/data, in half a minute on a CPU.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import anchorcontext
 
 TEXTS = Path(__file__).parent / "data" / "classics.jsonl.gz"
 ANCHOR, END = 256, 257
-"""Token ids behind the 256 bytes: the beginning of a document, which is its anchor, and its end."""
+"""Token ids after those of the 256 bytes: the start of a document, which is its anchor, and its end."""
 
 
 def documents(count: int, most_bytes: int = 600) -> list[dict[str, list[int]]]:
-    """Paragraphs as token ids; of any length, without padding."""
+    """Paragraphs as token ids, of different lengths, without padding."""
     found: list[dict[str, list[int]]] = []
     with gzip.open(TEXTS, "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -37,7 +37,7 @@ def documents(count: int, most_bytes: int = 600) -> list[dict[str, list[int]]]:
 
 
 def train(steps: int, output: str) -> list[dict[str, Any]]:
-    """Train a tiny model; what Trainer logged."""
+    """Train a tiny model; returns what Trainer logged."""
     set_seed(0)
     anchorcontext.register()
     config = LlamaConfig(
@@ -77,10 +77,10 @@ def train(steps: int, output: str) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=48)
-    parser.add_argument("--output", default="runs/trainer", help="Trainer's folder")
+    parser.add_argument("--output", default="runs/trainer", help="output folder of Trainer")
     options = parser.parse_args()
     losses = [entry["loss"] for entry in train(options.steps, options.output) if "loss" in entry]
-    print(f"loss a byte: {losses[0]:.2f} in the first steps, {losses[-1]:.2f} in the last")
+    print(f"loss per byte: {losses[0]:.2f} in the first steps, {losses[-1]:.2f} in the last")
 
 
 if __name__ == "__main__":

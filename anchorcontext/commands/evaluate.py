@@ -33,4 +33,6 @@ def run(config: EvaluateConfig) -> None:
     if evaluated is not None:
         console = table_console()
         console.print(position_table(evaluated.losses, evaluated.title))
+        if evaluated.note is not None:
+            console.print(evaluated.note, soft_wrap=True)
         console.print(f"written: {evaluated.folder}", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import DownloadColumn
 
-from anchorcontext.config.schema import DataConfig, PackConfig
+from anchorcontext.config.schema import PackConfig
 from anchorcontext.console import Bars, figures_table, table_console
 from anchorcontext.packing import Packed, pack
 from anchorcontext.report.packing import account_tables, balance_tables
@@ -36,7 +36,7 @@ def run(config: PackConfig) -> None:
         )
     print_summary(console, packed)
     if is_sample(packed.index.index.manifest["account"]):
-        print_estimate(console, packed, config.data)
+        print_estimate(console, packed)
 
 
 def print_summary(console: Console, packed: Packed) -> None:
@@ -53,11 +53,11 @@ def print_summary(console: Console, packed: Packed) -> None:
             console.print(_skipped_line(built.store), soft_wrap=True)
 
 
-def print_estimate(console: Console, packed: Packed, data: DataConfig) -> None:
+def print_estimate(console: Console, packed: Packed) -> None:
     """What the sample says about the whole corpus."""
     account = packed.index.index.manifest["account"]
     console.print(figures_table(sample_table(account)))
-    lines = list(mixture_lines(account, data))
+    lines = list(mixture_lines(packed.report["mixture_estimate"]))
     if packed.seconds is not None and (line := time_line(account, packed.seconds)) is not None:
         lines.append(line)
     for line in lines:

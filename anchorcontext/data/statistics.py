@@ -6,6 +6,7 @@ order of training.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from data_prep.disk import read_json, write_json
 from data_prep.errors import DataError
 from data_prep.pack.index import PackIndex
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 REPORT = "report.json"
 TRAIN = "train"
 USED_EDGES = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
@@ -35,7 +36,8 @@ def index_report(folder: str | Path, balance: BalanceConfig, arm: str = "anchor"
         `index_hash`, `window_tokens`, `end_of_document`, `seed`, `options`, `sources` and `splits`,
         as in the index's manifest; of each split with windows also `used` (windows by the share of
         their rows that is used) and `context_parallel` (see `context_balance`), of the training split
-        `step_efficiency` by `order.balance_steps`; and `balance` and `arm`, what these are for.
+        `step_efficiency` by `order.balance_steps`; `mixture_estimate` (see the function); and
+        `balance` and `arm`, what these are for.
 
     Raises:
         DataError: an index that cannot be read, or whose manifest has no full account.
@@ -57,6 +59,7 @@ def index_report(folder: str | Path, balance: BalanceConfig, arm: str = "anchor"
         "index_hash": index.hash,
         **{name: manifest[name] for name in ("window_tokens", "end_of_document", "seed", "options")},
         "sources": manifest["account"],
+        "mixture_estimate": mixture_estimate(manifest["account"], manifest["options"]),
         "splits": splits,
         "arm": arm,
         "balance": asdict(balance),
@@ -92,6 +95,38 @@ def write_report(folder: Path, balance: BalanceConfig) -> dict[str, Any]:
         report = index_report(folder, balance)
         write_json(folder / REPORT, report)
     return report
+
+
+def mixture_estimate(account: Mapping[str, Any], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Whether the whole corpus has the tokens that a mixture needs, estimated from a sample (`pack limit=...`).
+
+    Args:
+        account: of the index's manifest: documents and tokens of each source.
+        options: of the index's manifest: `total_tokens` and the length rules of the sources.
+
+    Returns:
+        For each source with a weight: `source`, `enough`, `available_tokens` and `needed_tokens` of the whole
+        corpus, and `min_document_tokens`, the shortest document that counts. Empty for an index that is no
+        sample, and without `total_tokens`: then nothing says how much is needed.
+    """
+    if options.get("total_tokens") is None or not any(counts.get("sample") for counts in account.values()):
+        return []
+    found = []
+    for name, counts in account.items():
+        share = counts[TRAIN]["share"]
+        if share is None or not share["weight"]:
+            continue
+        available, needed = (share[key] / share["fraction"] for key in ("available_tokens", "target_tokens"))
+        found.append(
+            {
+                "source": name,
+                "enough": available >= needed,
+                "available_tokens": round(available),
+                "needed_tokens": round(needed),
+                "min_document_tokens": options.get("lengths", {}).get(name, {}).get("min_document_tokens", 1),
+            }
+        )
+    return found
 
 
 def context_balance(

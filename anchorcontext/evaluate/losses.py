@@ -51,6 +51,20 @@ class WindowLosses:
     losses: Tensor
 
 
+def shortage_note(asked_for: int, available: int) -> str | None:
+    """Says that the split has fewer windows than were asked for; None where it has enough.
+
+    Args:
+        asked_for: `windows` of the config; 0 asks for all.
+        available: windows of the split.
+    """
+    if asked_for <= available:
+        return None
+    were = "1 window was" if asked_for == 1 else f"{asked_for:,} windows were"
+    all_of_them = "it is" if available == 1 else f"all {available:,} are"
+    return f"{were} asked for; the split has {available:,}: {all_of_them} evaluated"
+
+
 def window_losses(
     model: PreTrainedModel, windows: PackedWindows, count: int, options: LossOptions, ranks: Ranks
 ) -> Iterator[WindowLosses]:

@@ -26,7 +26,7 @@ from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
 from anchorcontext.data.windows import PackedWindows
 from anchorcontext.evaluate.checkpoints import check_checkpoints, load_checkpoint
-from anchorcontext.evaluate.losses import LossOptions, WindowLosses, window_losses
+from anchorcontext.evaluate.losses import LossOptions, WindowLosses, shortage_note, window_losses
 from anchorcontext.models.checks import check_kernel
 from anchorcontext.plots import PositionLoss, draw_loss_by_position, read_positions, save, write_positions
 from anchorcontext.progress import OnProgress
@@ -63,11 +63,13 @@ class Evaluated:
         losses: by the name of the model.
         title: what was evaluated.
         folder: where the files are.
+        note: says that the split has fewer windows than were asked for; None where it has enough.
     """
 
     losses: dict[str, list[PositionLoss]]
     title: str
     folder: Path
+    note: str | None
 
 
 def evaluate_positions(
@@ -127,12 +129,15 @@ def evaluate_positions(
         if not ranks.is_main:
             return None
         title = f"Loss by position, {count:,} {split} windows of {packed.window_tokens:,} rows"
+        note = shortage_note(windows, len(packed))
         evaluation = {
             "models": dict(models),
             "index": index,
             "index_hash": packed.index_hash,
             "split": split,
             "windows": count,
+            "windows_asked_for": windows or len(packed),
+            "note": note,
             "window_tokens": packed.window_tokens,
             "arm": options.arm,
             "precision": precision,
@@ -142,7 +147,7 @@ def evaluate_positions(
         for written in unfinished.iterdir():
             written.replace(folder / written.name)
         unfinished.rmdir()
-        return Evaluated(results, title, folder)
+        return Evaluated(results, title, folder, note)
 
 
 class _Counter:

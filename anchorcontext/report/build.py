@@ -62,6 +62,8 @@ def _evaluations(evaluations: Mapping[str, str]) -> Iterator[str]:
             f"Mean loss of the tokens that rows at each position predict, over {title}, every model under the "
             f"attention arm {settings['arm']}. Bars are one standard error over windows."
         )
+        if note := settings.get("note"):  # fewer windows than were asked for
+            text += f" Note: {note}."
         alt = "Loss in nats a token against position in the window, a line for each model."
         yield section(f"Loss by position: {name}", text, figure(to_png(drawn), alt), _position_table(evaluation))
 

@@ -21,7 +21,7 @@ from anchorcontext.plots import (
 )
 from anchorcontext.report.html import figure, page, section, table
 from anchorcontext.report.packing import account_tables, balance_tables, wanted_tokens
-from anchorcontext.report.sample import is_sample, sample_table
+from anchorcontext.report.sample import is_sample, mixture_table, sample_table
 
 
 def packing_page(title: str, report: Mapping[str, Any]) -> str:
@@ -58,6 +58,7 @@ def packing_sections(name: str, report: Mapping[str, Any]) -> Iterator[str]:
         "counted by the reason why it is not.",
         *map(_html, account_tables(report)),
         *([_html(sample_table(sources))] if is_sample(sources) else []),
+        *([_html(mixture_table(estimate))] if (estimate := report["mixture_estimate"]) else []),
         _drawn(
             draw_sources(packed, wanted_tokens(sources)), "Training tokens of each source, and what the mixture wanted."
         ),

@@ -1,12 +1,11 @@
-"""What a sample (`limit`) says of the whole: documents, tokens by length, time, whether a mixture has enough."""
+"""What a sample (`limit`) says about the whole corpus: documents, tokens by length, time, and the mixture's needs."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from anchorcontext.config.schema import DataConfig
 from anchorcontext.figures import Figures
 from data_prep.pack import SPLITS
 
@@ -33,20 +32,38 @@ def sample_table(account: Mapping[str, Any]) -> Figures:
     return Figures(title, columns, frozenset({"source"}), lines)
 
 
-def mixture_lines(account: Mapping[str, Any], data: DataConfig) -> Iterator[str]:
-    """Of each source of a mixture, whether the whole corpus has what it needs."""
-    if data.total_tokens is None:
-        return
-    for name, counts in account.items():
-        share = counts["train"]["share"]
-        if share is None or not share["weight"]:
-            continue
-        available, needed = (share[key] / share["fraction"] for key in ("available_tokens", "target_tokens"))
-        given = data.sources[name].min_document_tokens
-        shortest = data.min_document_tokens if given is None else given
+def mixture_lines(estimate: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Whether the whole corpus has what a mixture needs, one line per source.
+
+    Args:
+        estimate: `mixture_estimate` of the index's report.
+    """
+    for each in estimate:
+        available, needed = short(each["available_tokens"]), short(each["needed_tokens"])
+        shortest = each["min_document_tokens"]
         long = f" in documents of at least {shortest:,} tokens" if shortest > 1 else ""
-        verdict = "enough" if available >= needed else "NOT ENOUGH"
-        yield f"{name}: {verdict}: {short(available)} of {short(needed)} needed{long}"
+        yield f"{each['source']}: {_verdict(each)}: {available} of {needed} needed{long}"
+
+
+def mixture_table(estimate: Sequence[Mapping[str, Any]]) -> Figures:
+    """The same as a table."""
+    lines = [
+        [
+            each["source"],
+            _verdict(each),
+            short(each["available_tokens"]),
+            short(each["needed_tokens"]),
+            f"{each['min_document_tokens']:,}",
+        ]
+        for each in estimate
+    ]
+    title = "Does the whole corpus have enough for the mixture? (tokens, estimated)"
+    columns = ("source", "verdict", "available", "needed", "shortest document")
+    return Figures(title, columns, frozenset({"source", "verdict"}), lines)
+
+
+def _verdict(estimate: Mapping[str, Any]) -> str:
+    return "enough" if estimate["enough"] else "NOT ENOUGH"
 
 
 def time_line(account: Mapping[str, Any], seconds: float) -> str | None:

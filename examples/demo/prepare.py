@@ -1,13 +1,13 @@
-"""Makes what the demo starts from: text, a tokenizer trained on it, and the config of a tiny LLaMA.
+"""Prepares the demo's inputs: text, a tokenizer trained on it, and the config of a tiny LLaMA.
 
 Run as `python examples/demo/prepare.py --output runs/demo/start`. It writes
 
-    OUTPUT/classics.jsonl.gz   the novels, plays and poems of examples/data (one JSON object a document)
-    OUTPUT/python/*.py         the top-level modules of the running Python's standard library
+    OUTPUT/classics.jsonl.gz   the novels, plays and poems of examples/data (one JSON object per document)
+    OUTPUT/python/*.py         the top-level standard library modules of the Python that runs this
     OUTPUT/model/              tokenizer and config.json, as transformers loads them; no weights
 
-The same Python gives the same bytes. A user with a model of his own needs none of this: he names the
-model's folder in `data.tokenizer` and `model.path`.
+The same Python version gives the same bytes. With your own model you need none of this: set
+`data.tokenizer` and `model.path` to the model's folder.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def main() -> None:
 
 
 def copy_standard_library(folder: Path) -> list[Path]:
-    """Copy the standard library's top-level modules; the copies in order of name."""
+    """Copy the standard library's top-level modules; returns the copies, sorted by name."""
     folder.mkdir(parents=True, exist_ok=True)
     sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     if not sources:
-        raise SystemExit("This Python comes without the sources of its standard library, which the demo reads as text.")
+        raise SystemExit("This Python has no sources of its standard library, which the demo needs as text.")
     return [Path(shutil.copyfile(source, folder / source.name)) for source in sources]
 
 
@@ -61,7 +61,7 @@ def texts(classics: Path, modules: list[Path]) -> Iterator[str]:
 
 
 def train_tokenizer(documents: Iterator[str]) -> Tokenizer:
-    """A byte-level BPE that puts BOS before a text, as LLaMA's does."""
+    """A byte-level BPE that prepends BOS to a text, as LLaMA's does."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -83,7 +83,7 @@ def save_model_folder(tokenizer: Tokenizer, folder: Path) -> None:
     fast.save_pretrained(folder)
     settings_file = folder / "tokenizer_config.json"
     settings = json.loads(settings_file.read_text())
-    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # the name that transformers 4 and 5 both read
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # the name that both transformers 4 and 5 accept
     settings_file.write_text(json.dumps(settings, indent=2) + "\n")
     LlamaConfig(
         architectures=["LlamaForCausalLM"],
@@ -95,7 +95,7 @@ def save_model_folder(tokenizer: Tokenizer, folder: Path) -> None:
         num_key_value_heads=2,
         max_position_embeddings=BASE_WINDOW_TOKENS,
         rope_theta=10_000.0,
-        initializer_range=0.06,  # the usual 0.02 suits widths of thousands, and learns slowly at 128
+        initializer_range=0.06,  # the usual 0.02 suits widths of thousands; with 128 the model learns slowly
         tie_word_embeddings=True,
         bos_token_id=fast.bos_token_id,
         eos_token_id=fast.eos_token_id,

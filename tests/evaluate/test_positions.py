@@ -144,6 +144,18 @@ def test_files_and_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -
         assert f"{bucket.loss:.4f} +- {bucket.standard_error:.3f}" in printed
 
 
+@pytest.mark.parametrize("asked_for", [0, 5, 16])
+def test_fewer_windows_than_were_asked_for(folder: Path, capsys: pytest.CaptureFixture[str], asked_for: int) -> None:
+    config = config_for(folder, f"asked_for_{asked_for}", windows=asked_for)
+    del config.models["two"]
+    run(config)
+    written = json.loads((folder / f"asked_for_{asked_for}" / "evaluation.json").read_text())
+    assert (written["windows"], written["windows_asked_for"]) == (5, asked_for or 5)
+    note = "16 windows were asked for; the split has 5: all 5 are evaluated"
+    assert written["note"] == (note if asked_for == 16 else None)
+    assert (note in capsys.readouterr().out.splitlines()) == (asked_for == 16)
+
+
 def test_default_buckets_double_up_to_the_window() -> None:
     assert bucket_edges([], 4096) == [64, 128, 256, 512, 1024, 2048, 4096]
     assert bucket_edges([], 8193) == [64, 128, 256, 512, 1024, 2048, 4096, 8192, 8193]

@@ -77,6 +77,16 @@ def test_a_whole_report_needs_nothing_else(tmp_path: Path) -> None:
     assert all(re.search(r'alt="[^"]+"', image) for image in re.findall("<img[^>]*>", page))
 
 
+def test_fewer_windows_than_were_asked_for(tmp_path: Path) -> None:
+    folder = write_evaluation(tmp_path / "evaluation")
+    output, evaluations = tmp_path / "report", {"x": str(folder)}
+    assert "Note:" not in build_report(output, evaluations=evaluations).read_text(encoding="utf-8")
+    settings = json.loads((folder / "evaluation.json").read_text())
+    (folder / "evaluation.json").write_text(json.dumps({**settings, "note": "20 were asked for; all 16 are evaluated"}))
+    page = build_report(output, evaluations=evaluations).read_text(encoding="utf-8")
+    assert "Note: 20 were asked for; all 16 are evaluated." in page
+
+
 def test_missing_input_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from anchorcontext.config.schema import DataConfig, SourceConfig
 from anchorcontext.console import figures_table, table_console
-from anchorcontext.report.sample import is_sample, mixture_lines, sample_table, short, time_line
+from anchorcontext.data.statistics import mixture_estimate
+from anchorcontext.report.sample import is_sample, mixture_lines, mixture_table, sample_table, short, time_line
 
 
 def _counts(fraction: float, available: int, target: int) -> dict[str, Any]:
@@ -29,13 +29,35 @@ def account() -> dict[str, Any]:
 
 
 def test_whether_a_mixture_has_enough(account: dict[str, Any]) -> None:
-    data = DataConfig(sources={"books": SourceConfig(min_document_tokens=65_536), "web": SourceConfig()})
-    assert list(mixture_lines(account, data)) == []  # without a total nothing is needed
-    data.total_tokens = 2_000_000_000
-    assert list(mixture_lines(account, data)) == [
+    options: dict[str, Any] = {"total_tokens": None, "lengths": {"books": {"min_document_tokens": 65_536}}}
+    assert mixture_estimate(account, options) == []  # without a total nothing is needed
+    options["total_tokens"] = 2_000_000_000
+    estimate = mixture_estimate(account, options)
+    assert [(each["enough"], each["available_tokens"], each["needed_tokens"]) for each in estimate] == [
+        (False, 400_000_000, 1_000_000_000),
+        (True, 4_500_000_000, 1_000_000_000),
+    ]
+    assert list(mixture_lines(estimate)) == [
         "books: NOT ENOUGH: 0.4B of 1.0B needed in documents of at least 65,536 tokens",
         "web: enough: 4.5B of 1.0B needed",
     ]
+    assert mixture_table(estimate).lines == [
+        ["books", "NOT ENOUGH", "0.4B", "1.0B", "65,536"],
+        ["web", "enough", "4.5B", "1.0B", "1"],
+    ]
+
+
+def test_no_estimate_of_what_was_read_whole(account: dict[str, Any]) -> None:
+    options = {"total_tokens": 2_000_000_000}
+    account["books"]["sample"] = None
+    assert mixture_estimate(account, options)  # the web is still a sample
+    account["web"]["sample"] = None
+    assert mixture_estimate(account, options) == []
+
+
+def test_a_source_without_a_weight_needs_nothing(account: dict[str, Any]) -> None:
+    account["books"]["train"]["share"]["weight"] = 0.0
+    assert [each["source"] for each in mixture_estimate(account, {"total_tokens": 10**9})] == ["web"]
 
 
 def test_the_whole_corpus(account: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
