@@ -10,10 +10,10 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import ContextParallelConfig, RopeConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError, Problem
 from anchorcontext.models.build import DTYPES, load_model, read_config
 from anchorcontext.models.checks import check_model
 from anchorcontext.models.planning import check_sharing
