@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 
 
 def uses_gpu() -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anchorcontext.config import check
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.machine import launched_with, usable_cores, uses_gpu
 from anchorcontext.train.ranks import join_ranks
 

@@ -21,35 +21,24 @@ from anchorcontext.config.compose import read_config
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("anchorcontext", "data_prep")
 
-# Who may import whom, besides itself; SHARED may be imported by all of `anchorcontext`.
-_ATTENTION = {"layout", "attention"}
-_CONTEXT = {*_ATTENTION, "context_parallel"}
-_MODELS = {*_CONTEXT, "rope", "models"}
-_RUNS = {*_MODELS, "data"}
-ALLOWED = {
-    "anchorcontext": {*_RUNS},  # the public names, resolved when first used
-    "layout": set(),
-    "attention": {"layout"},
-    "context_parallel": _ATTENTION,
-    "rope": set(),
-    "models": {*_CONTEXT, "rope"},
-    "data": {"layout", "context_parallel", "data_prep"},
-    "config": {"data_prep.read", "data_prep.pack"},
-    "console": set(),
-    "machine": set(),
-    "plots": {"layout"},
-    "train": {*_RUNS, "console"},
-    "evaluate": {*_RUNS, "plots", "console", "train.ranks"},
-    "inspect": {*_RUNS, "plots", "console", "report", "data_prep"},
-    "export_data": {*_RUNS, "console", "data_prep.pack"},
-    "simulate": {*_RUNS, "plots", "console"},
-    "report": {*_RUNS, "plots", "console", "sample", "data_prep"},
-    "pack": {"data_prep", "console", "data", "report", "sample"},
-    "sample": {"data_prep", "console"},
-    "cli": {"config"},
-    "data_prep": set(),
-}
-SHARED = {"config.schema", "config.errors", "config.app", "machine", "data_prep.errors", "data_prep.disk"}
+SHARED = ("errors", "progress", "machine", "config.schema", "data_prep.errors", "data_prep.disk")
+_CONTEXT_PARALLEL = ("plan", "ring_flash_attn", "exchange", "executor", "context", "ulysses")
+CYCLES = {frozenset(f"anchorcontext.context_parallel.{name}" for name in _CONTEXT_PARALLEL)}
+"""Groups of modules that import each other. To be emptied: `set()`."""
+
+
+def layers() -> dict[str, set[str]]:
+    """What each part may import, from the lowest part to the highest, as docs/architecture.md has it."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = text.split("<!-- layers")[1].split("| --- | --- |\n")[1].split("\n\n")[0]
+    rows = [re.findall(r"`([\w.]+)`", line) for line in table.splitlines()]
+    found: dict[str, set[str]] = {}
+    for part, *named in rows:
+        found[part] = {*named, *(name for name in SHARED if name.split(".")[0] in found)}
+    return found
+
+
+LAYERS = layers()
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -72,6 +61,8 @@ def imports_of(path: Path) -> Iterator[str]:
 def part_of(module: str) -> str:
     """The part of the project that a module belongs to: `anchorcontext.train.loop` -> `train`."""
     names = module.split(".")
+    if names[-1] == "__main__":
+        return "__main__"
     return names[1] if names[0] == "anchorcontext" and len(names) > 1 else names[0]
 
 
@@ -80,12 +71,22 @@ def is_module(dotted: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+def dotted_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_layers_are_in_order() -> None:
+    for number, (part, named) in enumerate(LAYERS.items()):
+        for name in named:
+            assert name.split(".")[0] in list(LAYERS)[:number], f"{part} stands above no {name} in the table"
+
+
 @pytest.mark.parametrize("path", python_files(*CODE), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_one_way(path: Path) -> None:
-    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    dotted = dotted_name(path)
     own = part_of(dotted)
-    assert own in ALLOWED, f"{own} is a new part: say in ALLOWED what it may import"
-    allowed = ALLOWED[own] | (SHARED if own != "data_prep" else set())
+    assert own in LAYERS, f"{own} is a new part: give it a row in docs/architecture.md"
+    allowed = LAYERS[own]
     for module in imports_of(path):
         if module.split(".")[0] not in CODE or module in CODE or not is_module(module):
             continue
@@ -94,6 +95,66 @@ def test_imports_point_one_way(path: Path) -> None:
             f"{inside}.".startswith(f"{name}.") or name.startswith(f"{inside}.") for name in allowed
         )
         assert fine, f"{dotted} imports {module}; {own} may import {', '.join(sorted(allowed)) or 'nothing of ours'}"
+
+
+def module_level_imports(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Import statements that run, or are checked, with the module: outside functions, under `if TYPE_CHECKING` too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from module_level_imports(node)
+
+
+def arrows() -> dict[str, set[str]]:
+    """Which of our modules each module imports, but for the children that a package's `__init__` re-exports."""
+    found: dict[str, set[str]] = {}
+    for path in python_files(*CODE):
+        own = dotted_name(path)
+        package = own if path.name == "__init__.py" else own.rpartition(".")[0]
+        named: set[str] = set()
+        for node in module_level_imports(ast.parse(path.read_text(encoding="utf-8"))):
+            named |= _modules_of(node, package)
+        found[own] = {name for name in named if name != own and not (package == own and name.startswith(f"{own}."))}
+    return found
+
+
+def _modules_of(node: ast.stmt, package: str) -> set[str]:
+    """The modules, of ours alone, that an import statement needs: `from a import b` is `a.b` if that is a module."""
+    if isinstance(node, ast.Import):
+        names = {alias.name for alias in node.names}
+    else:
+        assert isinstance(node, ast.ImportFrom)
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        names = {f"{base}.{alias.name}" if is_module(f"{base}.{alias.name}") else base for alias in node.names}
+    return {name for name in names if name.split(".")[0] in CODE and is_module(name)}
+
+
+def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Groups of modules that reach each other."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            if (name := waiting.pop()) not in seen:
+                seen.add(name)
+                waiting += graph.get(name, set())
+        reached[start] = seen
+    return {
+        frozenset(name for name in reached[start] if start in reached.get(name, set()))
+        for start in graph
+        if start in reached[start]
+    }
+
+
+def test_no_modules_import_each_other() -> None:
+    assert cycles(arrows()) == CYCLES
+
+
+def test_a_cycle_is_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {frozenset("bc")}
 
 
 def imported_packages(*folders: str) -> dict[str, set[str]]:

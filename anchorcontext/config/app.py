@@ -17,8 +17,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from anchorcontext.config.compose import compose
-from anchorcontext.config.errors import ConfigError, RunError
 from anchorcontext.config.schema import SCHEMAS
+from anchorcontext.errors import ConfigError, RunError
 from data_prep.disk import place_error
 from data_prep.errors import DataError
 

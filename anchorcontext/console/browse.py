@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.console import plain_console
 from anchorcontext.console.window import boundary_table
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from anchorcontext.inspect.window import ShownWindow
 from anchorcontext.layout import ARMS
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorcontext import progress
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.data.windows import PackedWindows, Window
+from anchorcontext.errors import ConfigError
 from anchorcontext.progress import OnProgress
 from data_prep.disk import only_writer, remove_partial, write_file, write_json
 from data_prep.pack.index import PackIndex

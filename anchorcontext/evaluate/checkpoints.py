@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import RopeConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError, Problem
 from anchorcontext.evaluate.losses import LossOptions
 from anchorcontext.models.build import DTYPES, load_model, read_config
 from anchorcontext.models.checks import check_heads, check_model

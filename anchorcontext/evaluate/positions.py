@@ -22,9 +22,9 @@ import numpy as np
 from transformers.utils.logging import disable_progress_bar
 
 from anchorcontext import progress
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from anchorcontext.evaluate.checkpoints import check_checkpoints, load_checkpoint
 from anchorcontext.evaluate.losses import LossOptions, WindowLosses, shortage_note, window_losses
 from anchorcontext.models.checks import check_kernel

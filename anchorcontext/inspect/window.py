@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from anchorcontext.layout import WindowLayout
 
 PREFIX_KINDS = ("anchor", "tag")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import BalanceConfig
 from anchorcontext.data.statistics import index_report, stored_report
+from anchorcontext.errors import ConfigError
 from anchorcontext.plots import PositionLoss, read_positions
 from data_prep.errors import DataError
 

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from anchorcontext.commands.inspect import run
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import InspectConfig
 from anchorcontext.console.browse import KEYS, Place, moved, rows_at, view
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from anchorcontext.inspect.window import ShownWindow
 from anchorcontext.layout import ARMS
 from tests.data_prep.corpus import make_index

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from anchorcontext.commands.evaluate import run
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import EvaluateConfig
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from anchorcontext.evaluate.losses import WindowLosses
 from anchorcontext.evaluate.positions import WindowSums, bucket_edges, by_position, merge, sum_by_bucket
 from anchorcontext.plots import read_positions

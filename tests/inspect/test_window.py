@@ -8,11 +8,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from anchorcontext.commands.inspect import run
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import InspectConfig
 from anchorcontext.console.window import boundary_table
 from anchorcontext.data.token_text import TokenText
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from anchorcontext.inspect.window import ShownWindow, boundary_rows
 from anchorcontext.layout import WindowLayout
 from data_prep.errors import DataError

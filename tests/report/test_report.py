@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.plots import PositionLoss, write_positions
 from anchorcontext.report.build import build_report
 from anchorcontext.report.html import table
