@@ -25,18 +25,18 @@ from data_prep.errors import DataError
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 QUIET_SECONDS = 10
-"""How long a rank that is not its node's first keeps an error to itself."""
+"""Seconds that a rank other than its node's first waits before it prints an error."""
 
 _overrides: list[str] = []
 
 
 def hydra_command(command: str, run: Callable[[Any], None]) -> Callable[[], None]:
-    """The `main()` of a command: `command` names its schema and its YAML, `run` gets the typed config.
+    """The `main()` of a command: `command` names its schema and its YAML, `run` receives the typed config.
 
     `main()` reads `sys.argv`: overrides, Hydra's flags (`--help`, `--cfg job --resolve`,
     `--config-dir`), the command's own switches and the `--local_rank` of the deepspeed launcher. On a
-    config or data error it prints one message a node and exits with code 2; on what ends a run under
-    way, with code 1.
+    config or data error it prints one message per node and exits with code 2; on an error that ends a
+    run in progress, with code 1.
     """
 
     def main() -> None:
@@ -82,7 +82,7 @@ def take_local_rank(arguments: Sequence[str]) -> list[str]:
         if not equals:
             value = remaining[index + 1] if index + 1 < len(remaining) else ""
         if not value.isdecimal():
-            raise ConfigError.of(flag, value or "(nothing)", "needs a number; launchers set it, people need not")
+            raise ConfigError.of(flag, value or "(nothing)", "needs a number; launchers set this flag, so you need not")
         os.environ.setdefault("LOCAL_RANK", value)
         return remaining[:index] + remaining[index + (1 if equals else 2) :]
     return remaining
@@ -95,10 +95,10 @@ def switches(command: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _exit(command: str, error: Exception, code: int) -> None:
-    """Say what is wrong, once a node, and exit.
+    """Print what is wrong, once per node, and exit.
 
-    Launchers end all ranks as soon as one has ended. So the first rank of a node speaks at once, and
-    the others, which as a rule have found the same, wait to be ended and speak only if they are not.
+    Launchers end all ranks as soon as one has ended. So the first rank of a node prints at once, and
+    the others, which usually have found the same, wait to be ended and print only if they are not.
     """
     local_rank, rank = (os.environ.get(name, "0") for name in ("LOCAL_RANK", "RANK"))
     if local_rank != "0":

@@ -1,20 +1,18 @@
 """From YAML, groups and overrides to a typed, checked config, by Hydra.
 
-Hydra stops at the first override it cannot apply. Here each such override is noted and left out and
-composing goes on, so that one error lists all of them together with what `check.py` finds.
+Hydra stops at the first override it cannot apply. Here each such override is noted and left out, and
+composing continues, so that one error lists all of them together with what `check.py` finds.
 """
 
 from __future__ import annotations
 
 import difflib
-import io
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -27,7 +25,9 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from anchorcontext.config.check import problems
 from anchorcontext.config.errors import ConfigError, Problem
-from anchorcontext.config.fields import GROUPS, leaves
+from anchorcontext.config.fields import leaves
+from anchorcontext.config.folder import all_groups, config_folder, groups_of
+from anchorcontext.config.help import help_text
 from anchorcontext.config.schema import SCHEMAS
 from anchorcontext.machine import launched_with
 
@@ -35,12 +35,13 @@ _TYPES = (
     ("is not Optional|NoneType", "must not be null: give a value, or leave it out"),
     ("valid bool", "must be true or false"),
     ("to Float", "must be a number"),
-    ("to Integer", "needs a whole number, without exponent or decimal point"),
+    ("to Integer", "must be a whole number, without exponent or decimal point"),
     ("is not a ListConfig", "must be a list: [VALUE, ...]"),
     (r"subclass of \w+Config|to Dict\[", "must be a dictionary: {KEY: VALUE, ...}"),
-    ("to string", "must be one value, no list or dictionary"),
+    ("to string", "must be a single value, not a list or dictionary"),
 )
 """What OmegaConf says of a value that a field does not take, and what we say."""
+_HELP = ("--help", "-h")
 _COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 
 
@@ -53,7 +54,7 @@ class Composed:
 
 
 def compose(command: str, arguments: Sequence[str]) -> Composed | None:
-    """The config of `command`, checked; None where Hydra only printed something (`--help`, `--cfg`).
+    """The config of `command`, checked; None where something was only printed (`--help`, `--cfg`).
 
     Args:
         command: a key of `SCHEMAS`.
@@ -63,11 +64,13 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
         ConfigError: all overrides that do not apply and all problems of the check, at once.
     """
     _refuse_flags(arguments)
-    remaining = list(arguments)
+    remaining = [argument for argument in arguments if argument not in _HELP]
+    asks_help = len(remaining) < len(arguments)
+    read_as = read_unresolved if asks_help else read_config
     found: list[Problem] = []
     while True:
         try:
-            read = read_config(command, remaining)
+            read = read_as(command, remaining)
             break
         except _COMPOSE_ERRORS as error:
             if folder := re.search(r"Additional config directory '(.*)' not found", str(error)):
@@ -76,11 +79,13 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
             if culprit is None:
                 raise ConfigError([*found, Problem("config", command, _explain(error))]) from error
             found.append(_override_problem(command, culprit, error))
-            if {"--cfg", "-c"} & set(remaining):
+            if asks_help or {"--cfg", "-c"} & set(remaining):
                 raise ConfigError(found) from error  # show no config that lacks what was asked for
             remaining.remove(culprit)
     composed = None
-    if read is not None:
+    if read is not None and asks_help:
+        print(help_text(command, read[0]))
+    elif read is not None:
         composed = Composed(typed(read[0]), read[1])
         found += _unknown_keys(command, read[0])
         refused = {problem.key for problem in found}  # left out above, so missing below, as all of a group's file is
@@ -94,32 +99,20 @@ def compose(command: str, arguments: Sequence[str]) -> Composed | None:
 
 
 def _refuse_flags(arguments: Sequence[str]) -> None:
-    """Refuse what Hydra would take and no command here heeds: many runs, other files, Hydra's own settings."""
+    """Refuse what Hydra accepts and no command here uses: many runs, other files, Hydra's own settings."""
     found = []
     for argument in arguments:
         name, _, value = argument.lstrip("+~").partition("=")
         if name in ("-m", "--multirun"):
-            found.append(Problem("--multirun", "given", "a command is one run: start it once for each setting"))
+            found.append(Problem("--multirun", "given", "a command is one run: start it once per setting"))
         elif name in ("-cn", "--config-name", "-cp", "--config-path"):
-            fix = "a command has one config: put yours into a file of a group or an experiment, in --config-dir FOLDER"
+            fix = "a command has one config: put yours in a group's file or an experiment, in --config-dir FOLDER"
             found.append(Problem(name, value or "given", fix))
         elif name.startswith(("hydra.", "hydra/")) and name != "hydra.searchpath":
-            fix = "Hydra only composes the config here: leave it out; run.folder and output name folders"
+            fix = "Hydra only composes the config here: leave it out; to choose folders, set run.folder or output"
             found.append(Problem(name, value, fix))
     if found:
         raise ConfigError(found)
-
-
-def config_folder() -> Path:
-    """The folder of the YAML files: `_configs` in an installed package, `configs` in a checkout."""
-    installed = Path(__file__).resolve().parents[1] / "_configs"
-    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "configs"
-
-
-def groups_of(command: str) -> list[str]:
-    """The config groups that a command takes, by the defaults of its YAML."""
-    defaults = yaml.safe_load((config_folder() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
-    return [name for entry in defaults if isinstance(entry, dict) for name in entry]
 
 
 def typed(node: Any) -> Any:
@@ -139,11 +132,19 @@ def typed(node: Any) -> Any:
 
 
 def read_config(command: str, arguments: Sequence[str]) -> tuple[DictConfig, list[str]] | None:
-    """The config as Hydra composes it, unchecked, and its overrides; None where Hydra only printed.
+    """The config as Hydra composes it, unchecked and resolved, and its overrides; None where Hydra only printed.
 
     Raises:
         HydraException, OmegaConfBaseException, ValueError: as Hydra finds them, one at a time.
     """
+    read = read_unresolved(command, arguments)
+    if read is not None:
+        OmegaConf.resolve(read[0])
+    return read
+
+
+def read_unresolved(command: str, arguments: Sequence[str]) -> tuple[DictConfig, list[str]] | None:
+    """As `read_config`, with interpolations as they are written."""
     for name, schema in SCHEMAS.items():  # the dataclass that the command's YAML starts from
         ConfigStore.instance().store(name=f"{name}_schema", node=schema, provider="anchorcontext")
     captured: list[tuple[DictConfig, list[str]]] = []
@@ -152,22 +153,9 @@ def read_config(command: str, arguments: Sequence[str]) -> tuple[DictConfig, lis
     def capture(config: DictConfig) -> None:
         captured.append((config, list(HydraConfig.get().overrides.task)))
 
-    try:
-        with _started_as(f"anchorcontext {command}", arguments), redirect_stdout(io.StringIO()) as printed:
-            capture()
-    finally:  # --help leaves by SystemExit
-        print(_own_groups(command, printed.getvalue()), end="")
-    if not captured:
-        return None
-    OmegaConf.resolve(captured[0][0])
-    return captured[0]
-
-
-def _own_groups(command: str, printed: str) -> str:
-    """Hydra's help, in which every folder of configs/ is a group, without the groups of other commands."""
-    own = groups_of(command)
-    others = tuple([f"{name}: " for name in GROUPS if name not in own] + ["Groups (group=NAME):"] * (not own))
-    return "".join(line for line in printed.splitlines(keepends=True) if not line.startswith(others))
+    with _started_as(f"anchorcontext {command}", arguments):
+        capture()
+    return captured[0] if captured else None
 
 
 @contextmanager
@@ -215,13 +203,13 @@ def _culprit(arguments: Sequence[str], error: Exception) -> str | None:
 
 
 def _names_no_file(override: str) -> bool:
-    """Whether an override gives a group, or no key at all, something that is no name."""
+    """Whether an override sets a group, or no key at all, to something that is not a name."""
     key, _, value = override.lstrip("+").partition("=")
-    return key in ("", *GROUPS) and not isinstance(yaml.safe_load(value), str | list)
+    return key in ("", *all_groups()) and not isinstance(yaml.safe_load(value), str | list)
 
 
 def _override_problem(command: str, override: str, error: Exception) -> Problem:
-    """What is wrong with an override, in words that name the way out."""
+    """What is wrong with an override, and what to type instead."""
     key, _, value = override.lstrip("+~").partition("=")
     cause = error.__cause__
     unknown = isinstance(cause, ConfigKeyError | ConfigAttributeError) and str(error).startswith("Could not override")
@@ -229,30 +217,30 @@ def _override_problem(command: str, override: str, error: Exception) -> Problem:
     new_source = ("reference_type=Dict[str, SourceConfig]", "is not a subclass of SourceConfig")
     if source and value != "null" and any(said in str(cause) for said in new_source):
         whole = value if value.startswith("{") else f"{{{source[2] or 'path'}: {value}}}"
-        fix = f"a new source is added whole: '+data.sources={{{source[1]}: {whole}}}'"
+        fix = f"a new source is added as a whole: '+data.sources={{{source[1]}: {whole}}}'"
     elif unknown and (source or not any(f"{key}.".startswith(f"{name}.") for name, _ in leaves(SCHEMAS[command]()))):
         fix = f"no such key{_did_you_mean(command, key)}"
     elif unknown:
-        fix = f"a dictionary's entries are added with +: '+{key}={value}'"
+        fix = f"entries of a dictionary are added with +: '+{key}={value}'"
     elif str(error).startswith("Config group override must be"):
-        fix = "a group takes the name of a file: GROUP=NAME; leave it out for none"
+        fix = "a group is set by the name of a file: GROUP=NAME; leave it out for none"
     elif override.startswith("~"):
-        fix = "nothing can be taken out of a config: set another value"
-    elif key in GROUPS and key not in (groups := groups_of(command)):
-        fix = f"{command} takes no {key}; its groups are {', '.join(groups)}" if groups else f"{command} has no groups"
+        fix = "a key cannot be removed from a config: set another value"
+    elif key in all_groups() and key not in (groups := groups_of(command)):
+        own = f"no group {key}; its groups are {', '.join(groups)}" if groups else "no groups"
+        fix = f"{command} has {own}"
     elif isinstance(error, MissingConfigException):
         options = list(error.options or [])
-        fix = (
-            f"no such file in the group {key}; there are {', '.join(options)}" if options else f"no file in group {key}"
-        )
+        fix = f"no such file in group {key}: choose from {', '.join(options)}" if options else f"no file in group {key}"
     elif "Cannot merge" in str(cause):
-        fix = "has a list in the place of a dictionary, or a dictionary in that of a list"
+        fix = "has a list where a dictionary belongs, or a dictionary where a list belongs"
     elif no_key := re.search(r"^Key '.*' not in '\w+Config'\n\s*full_key: (.*)$", str(cause), re.MULTILINE):
         fix = f"no such key: {no_key[1]}"
     elif isinstance(cause, ValidationError):
         fix = _wrong_type(key, cause)
     elif isinstance(error, OverrideParseException):
-        fix = f"cannot be read ({_explain(error.__cause__ or error)}): quote what is no plain word, 'KEY=\"VALUE\"'"
+        reason = _explain(error.__cause__ or error)
+        fix = f"cannot be read ({reason}): quote values that are not plain words: 'KEY=\"VALUE\"'"
     else:
         fix = _explain(error)
     return Problem(key, value, fix)
@@ -263,7 +251,7 @@ def _wrong_type(key: str, error: ValidationError) -> str:
     said = str(error).splitlines()[0]
     said = next((words for pattern, words in _TYPES if re.search(pattern, said)), said)
     if key.startswith(f"{error.full_key}."):
-        return f"no such key: {error.full_key} is one value"
+        return f"no such key: {error.full_key} is a single value"
     return said if error.full_key == key else f"{error.full_key}: {said}"
 
 
@@ -272,7 +260,7 @@ def _did_you_mean(command: str, key: str) -> str:
     last = key.rpartition(".")[2]
     close = [name for name in known if name.rpartition(".")[2] == last]
     close = close or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f"; did you mean {' or '.join(close)}?" if close else f"; `anchorcontext {command} --cfg job` shows them all"
+    return f"; did you mean {' or '.join(close)}?" if close else f"; `anchorcontext {command} --help` lists them all"
 
 
 def _explain(error: BaseException) -> str:

@@ -21,7 +21,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` can only be meant as a path of this machine, or is one.
+    """Whether `path` is a path on this machine, or can only be meant as one.
 
     `name` and `owner/name` are hub names, unless `owner` is a folder here.
     """
@@ -48,11 +48,11 @@ def model_problems(key: str, path: str, *, config_file: str = "config.json") -> 
     if not folder.exists():
         yield Problem(key, path, "not found: give a folder in transformers format, or a hub name (owner/name)")
     elif not (folder / config_file).is_file():
-        yield Problem(key, path, f"has no {config_file}: give a folder that transformers' save_pretrained wrote")
+        yield Problem(key, path, f"has no {config_file}: give a folder that save_pretrained of transformers wrote")
 
 
 def tokenizer_problems(key: str, path: str) -> Iterator[Problem]:
-    """A problem where a local tokenizer is missing, or its folder holds nothing that a tokenizer could be read from."""
+    """A problem where a local tokenizer is missing, or its folder holds no file that a tokenizer is read from."""
     yield from missing_path(key, path, "give a tokenizer's folder, or a hub name (owner/name)")
     folder = Path(path).expanduser()
     if path != MISSING and folder.is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
@@ -77,7 +77,7 @@ def source_problems(key: str, path: str) -> Iterator[Problem]:
 
 
 def index_problems(data: Any) -> Iterator[Problem]:
-    """Problems of a pack index: not there, unreadable, or packed with other options than `data` says."""
+    """Problems of a pack index: missing, unreadable, or packed with other options than `data` has."""
     if data.index == MISSING:
         return
     manifest_file = Path(data.index).expanduser() / "manifest.json"
@@ -95,7 +95,7 @@ def index_problems(data: Any) -> Iterator[Problem]:
     for name in ("window_tokens", "end_of_document"):
         wanted, packed = getattr(data, name), manifest.get(name)
         if wanted not in (MISSING, packed):
-            fix = f"the index was packed with {name}={packed}: use that, or make another with {other}"
+            fix = f"the index was packed with {name}={packed}: use that, or pack another with {other}"
             yield Problem(f"data.{name}", wanted, fix)
 
 

@@ -157,6 +157,7 @@ def test_help_and_cfg_of_every_command_need_no_torch(tmp_path: Path) -> None:
     assert set(result["codes"].values()) == {0}
     assert not result["torch"]
     assert "attention: anchor, document, document_reset, full" in done.stdout
+    assert "Peak learning rate." in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

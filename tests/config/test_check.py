@@ -1,5 +1,6 @@
 """The check lists every problem at once, by key, and is silent about a config that will do."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,15 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from anchorcontext.config import fields
 from anchorcontext.config.check import problems
 from anchorcontext.config.compose import typed
+from anchorcontext.config.fields import leaves
 from anchorcontext.config.files import is_local
+from anchorcontext.config.rules import Command
 from anchorcontext.config.schema import (
     SCHEMAS,
+    AttentionConfig,
+    ContextParallelConfig,
     DataConfig,
     EvaluateConfig,
     ExportDataConfig,
@@ -361,16 +365,20 @@ def test_words_are_those_of_the_code() -> None:
     from anchorcontext.data.length_mixes import MIXES
     from anchorcontext.layout import ARMS
 
-    assert fields.CHOICES["attention.arm"] == ARMS
-    assert fields.CHOICES["context_parallel.exchange"] == tuple(EXCHANGES)
-    assert fields.CHOICES["context_parallel.policy"] == ("auto", *POLICIES)
-    assert fields.LISTS["mixes"] == tuple(MIXES)
+    words = {
+        (schema, field.name): field.metadata.get("words")
+        for schema in (AttentionConfig, ContextParallelConfig, SimulateConfig)
+        for field in dataclasses.fields(schema)
+    }
+    assert words[AttentionConfig, "arm"] == ARMS
+    assert words[ContextParallelConfig, "exchange"] == words[SimulateConfig, "exchanges"] == tuple(EXCHANGES)
+    assert words[ContextParallelConfig, "policy"] == words[SimulateConfig, "policies"] == ("auto", *POLICIES)
+    assert words[SimulateConfig, "mixes"] == tuple(MIXES)
 
 
-def test_every_rule_names_a_field_that_exists() -> None:
-    known = {key for schema in SCHEMAS.values() for key, _ in fields.leaves(schema())}
-    assert set(fields.CHOICES) | set(fields.RANGES) | set(fields.LISTS) <= known
-    assert {key for needless in fields.NOT_NEEDED.values() for key in needless} <= known
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_keys_that_a_command_does_not_read_exist(schema: type[Command]) -> None:
+    assert schema.unread <= {key for key, _ in leaves(schema())}
 
 
 @pytest.mark.parametrize("name", ["out*x", "out?", "out[1]", "[a]/out"])

@@ -32,11 +32,11 @@ def test_a_whole_mixture_has_no_problem(tmp_path: Path) -> None:
 def test_every_problem_of_a_mixture(tmp_path: Path) -> None:
     config = _config(tmp_path, mixture={"book": 1.0, "web": -2.0}, exhausted="repeat", domain_tags={"code": "<c>"})
     found = _found(config)
-    assert found["data.mixture.book"] == "no such source: they are books, web"
-    assert "gives every source a weight" in found["data.mixture.books"]
+    assert found["data.mixture.book"] == "no such source: choose from books, web"
+    assert "needs a weight for every source" in found["data.mixture.books"]
     assert found["data.mixture.web"] == "must be at least 0"
     assert "needs data.total_tokens" in found["data.exhausted"]
-    assert found["data.domain_tags.code"] == "no such source: they are books, web"
+    assert found["data.domain_tags.code"] == "no such source: choose from books, web"
     assert "above 0" in _found(_config(tmp_path, mixture={"books": 0.0, "web": 0.0}))["data.mixture"]
 
 
@@ -49,7 +49,7 @@ def test_every_problem_of_lengths_and_policies(tmp_path: Path) -> None:
     )
     found = _found(config)
     assert "has no effect" in found["data.last_windows"]
-    assert found["data.long_documents"] == "choose one of split, head, drop"
+    assert found["data.long_documents"] == "choose from split, head, drop"
     for key in ("data.min_document_tokens", "data.sources.web.min_document_tokens"):
         assert found[key].startswith("must be at least 1 and at most")
     assert found["data.sources.web.keep_short_fraction"] == "must be at least 0 and at most 1"
