@@ -44,7 +44,7 @@ class WindowLayout:
         starts: False where a piece continues a document whose earlier tokens lie outside this
             window (default: all True). A later piece of a document that is already in the window
             always continues it.
-        prefix_lengths: rows before each piece's tokens, one number or one a piece: 1 for the
+        prefix_lengths: rows before each piece's tokens, one number or one per piece: 1 for the
             anchor, 2 for anchor and tag, 0 for a chunk without its own anchor copy.
         num_rows: rows of the window; what the pieces leave is padding. Default: no padding.
 
@@ -94,7 +94,7 @@ class WindowLayout:
 
     @classmethod
     def concatenate(cls, layouts: Sequence[WindowLayout]) -> WindowLayout:
-        """Several windows behind one another in one row of `sum(num_rows)` rows.
+        """Several windows concatenated into one row of `sum(num_rows)` rows.
 
         Each window keeps its own positions; no row sees, and no label crosses into, another window,
         even where the same document continues there.
@@ -246,7 +246,7 @@ class WindowLayout:
         )
 
     def _piece_rows(self) -> np.ndarray:
-        """The window row of every piece row, pieces behind one another: [sum(piece_lengths)]."""
+        """The window row of every piece row, pieces concatenated: [sum(piece_lengths)]."""
         within = np.arange(self.piece_lengths.sum()) - np.repeat(
             np.cumsum(self.piece_lengths) - self.piece_lengths, self.piece_lengths
         )
@@ -320,7 +320,7 @@ def _int_vector(values: Sequence[int] | Tensor | np.ndarray, name: str, length: 
     if array.size == 0:
         array = array.astype(np.int64).reshape(0)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be a flat list of whole numbers, got shape {array.shape} of {array.dtype}")
+        raise ValueError(f"{name} must be a flat list of integers, got shape {array.shape} of {array.dtype}")
     if length is not None and len(array) != length:
         raise ValueError(f"{name} has {len(array)} entries for {length} pieces")
     return array.astype(np.int64)

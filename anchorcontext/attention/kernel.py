@@ -1,4 +1,4 @@
-"""The kernel interface. A kernel knows rows, heads and segments; nothing of documents, ranks or anchors."""
+"""The kernel interface. A kernel knows rows, heads and segments; not documents, ranks or anchors."""
 
 from __future__ import annotations
 

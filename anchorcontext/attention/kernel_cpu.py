@@ -35,7 +35,7 @@ class CpuKernel(Kernel):
 
     def refusal(self, device: torch.device) -> str | None:
         """See `Kernel.refusal`."""
-        return None if device.type == "cpu" else "it is the CPU's"
+        return None if device.type == "cpu" else "it runs on CPUs only"
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float

@@ -1,8 +1,8 @@
 """FlexAttention with a block mask made from segments.
 
-A query sees one run of keys, so a mask is two numbers a row: the first key and the one past the last.
-Blocks of 128 x 128 that no query of the block sees are never touched, and those that all of them see
-whole are computed without a mask.
+A query sees one run of keys, so a mask is two numbers per row: the first key and the one past the last.
+Blocks of 128 x 128 in which no query sees a key are skipped, and blocks in which every query sees every
+key are computed without a mask.
 
 The backward goes through FlexAttention's own autograd over a second forward pass, since its backward
 cannot be called by itself: with o, l this part's output and logsumexp and O, L the final ones, the
@@ -37,7 +37,7 @@ _SMALLEST_HEAD = 16
 
 
 class FlexKernel(Kernel):
-    """Kernel `flex`: CUDA; on a CPU forward alone, holding all scores, for small windows."""
+    """Kernel `flex`: CUDA; on a CPU the forward only, with all scores in memory, for small windows."""
 
     name = "flex"
 

@@ -1,4 +1,4 @@
-"""The kernels there are, and how one is chosen."""
+"""The available kernels, and how one is chosen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AUTO: dict[str, Callable[[torch.dtype], str]] = {
     "cpu": lambda dtype: "cpu",
     "cuda": lambda dtype: {torch.float32: "flex", torch.float64: "math"}.get(dtype, "flash"),
 }
-"""What `auto` takes on each type of device: flash attention computes in two-byte dtypes alone."""
+"""What `auto` chooses on each type of device: flash attention computes in two-byte dtypes only."""
 
 
 def check_kernel_name(name: str) -> None:

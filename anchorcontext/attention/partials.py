@@ -1,4 +1,4 @@
-"""Partial results of one softmax: how they are held and joined.
+"""Partial results of one softmax: how they are stored and merged.
 
 Shapes: T rows, H query heads, D head size.
 """
@@ -15,7 +15,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def merge_partials(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Join attention over two disjoint sets of keys, exactly.
+    """Merge attention over two disjoint sets of keys, exactly.
 
     With o = sum_j softmax weights * v_j and lse = log sum_j exp(score_j) of each set:
     lse = log(exp(lse_a) + exp(lse_b)), out = exp(lse_a - lse) * o_a + exp(lse_b - lse) * o_b.
@@ -26,7 +26,7 @@ def merge_partials(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tenso
     """
     highest = torch.maximum(lse, other_lse)
     highest = highest.masked_fill(highest == -torch.inf, 0.0)  # -inf - -inf would be NaN
-    # Not logaddexp: the last few elements of a tensor go another way through it and differ in the last bit,
+    # Not logaddexp: the last few elements of a tensor take another code path in it and differ in the last bit,
     # so that results would depend on how many heads are computed together.
     share, other_share = torch.exp(lse - highest), torch.exp(other_lse - highest)
     total = share + other_share

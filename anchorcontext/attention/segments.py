@@ -1,4 +1,4 @@
-"""Which queries see which keys: all that a kernel knows of documents."""
+"""Which queries see which keys: all that a kernel knows about documents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Start-up self-test: the chosen kernel against `math`, before a single step is trusted to it.
+"""Start-up self-test: the chosen kernel against `math`, before it computes a single step.
 
-Catches what differs between versions and builds of kernels and stays silent otherwise: causal
+Catches silent differences between versions and builds of kernels: causal
 alignment, logsumexp layout and base, grouped heads, gradients of overlapping keys.
 """
 
@@ -22,12 +22,12 @@ _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, to
 
 
 class KernelMismatchError(RuntimeError):
-    """A kernel computes something else than attention."""
+    """A kernel does not compute attention."""
 
 
 @cache
 def run_self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
-    """Compare kernel `name` with `math` on 24 rows of 4 query and 2 key heads; once a process.
+    """Compare kernel `name` with `math` on 24 rows of 4 query and 2 key heads; once per process.
 
     Raises:
         KernelMismatchError: which result differs, by how much, in which versions.

@@ -1,8 +1,8 @@
 """Policies that balance rows and work together: `hybrid` and `chunks`.
 
-Every rank gets at most ceil(rows / ranks) rows, whatever the lengths, and as nearly the same work
+Every rank gets at most ceil(rows / ranks) rows, whatever the lengths, and as nearly equal work
 (query-key pairs) as the documents allow. Both place whole documents where they can, cut where they
-must, and end alike: what is left is cut to fill each rank's last rows with the work it still lacks.
+must, and end the same way: what is left is cut to fill each rank's last rows with the work it lacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Item:
     """Rows [first, end) of it are left."""
     end: int
     density: float | None
-    """Pairs a row of a bundle, on average. None: a document, whose row i has i + 1 pairs."""
+    """Pairs per row of a bundle, on average. None: a document, whose row i has i + 1 pairs."""
 
     @property
     def rows(self) -> int:
@@ -142,7 +142,7 @@ def chunks(window: SegmentedRows, ranks: int, *, long: float) -> Shares:
     """Long documents, longest first: whole where a rank has just enough to spare, else cut in chunks.
 
     Each chunk fills the rank with most to spare, so few ranks see a document. Ranks fill up by what a
-    document has above the short ones' mean work a row, for those fill the rows that remain.
+    document has above the short ones' mean work per row, for those fill the rows that remain.
 
     Args:
         long: as in `hybrid`.
@@ -173,13 +173,13 @@ def chunks(window: SegmentedRows, ranks: int, *, long: float) -> Shares:
 
 
 _NEAR = 0.01
-"""A document counts as fitting a rank that it fills beyond its share by so much of a rank's work."""
+"""A document still fits a rank if it exceeds the rank's share by at most this fraction of a rank's work."""
 
 
 def _fill_rank(ledger: _Ledger, rank: int, item: _Item, spare: float, usual: float) -> None:
-    """Cut off an item what has `spare` pairs more than `usual` a row.
+    """Cut off the part of an item that has `spare` pairs more than `usual` per row.
 
-    From its front if the rank has the rows: then least is seen by both sides of the cut. Otherwise
+    From its front if the rank has the rows: then the two sides of the cut share the fewest keys. Otherwise
     as many rows as there is room for, from both ends.
     """
     room = min(ledger.room[rank], item.rows)
@@ -192,7 +192,7 @@ def _fill_rank(ledger: _Ledger, rank: int, item: _Item, spare: float, usual: flo
 
 
 def _fill_up(ledger: _Ledger, items: list[_Item]) -> None:
-    """Give away items, most work first: whole to the least-loaded rank with the rows, and the rest cut."""
+    """Assign items, most work first: whole to the least-loaded rank with the rows, and the rest cut."""
     heap = [(ledger.work[rank], rank) for rank in ledger.ranks if ledger.room[rank]]
     heapq.heapify(heap)
     to_cut = []
@@ -215,7 +215,7 @@ def _fill_up(ledger: _Ledger, items: list[_Item]) -> None:
 
 
 def _cut_to_fit(ledger: _Ledger, items: list[_Item]) -> None:
-    """Fill rank after rank to its last row, those that lack most work a row with the densest items."""
+    """Fill rank after rank to its last row, those that lack most work per row with the densest items."""
     with_room = [rank for rank in ledger.ranks if ledger.room[rank]]
     with_room.sort(key=lambda rank: -ledger.lacking(rank) / ledger.room[rank])
     waiting = iter(items)
@@ -229,7 +229,7 @@ def _cut_to_fit(ledger: _Ledger, items: list[_Item]) -> None:
 
 
 def _split(ledger: _Ledger, long: float) -> tuple[list[_Item], list[_Item]]:
-    """Long documents and the rest, each by falling work."""
+    """Long documents and the rest, each by decreasing work."""
     limit = long * math.sqrt(2 * ledger.work_a_rank)  # a document of n rows has n * n / 2 pairs
     items = _items(ledger.window, len(ledger.room))
     split = next((number for number, item in enumerate(items) if item.rows <= limit or item.density is not None), None)
@@ -237,7 +237,7 @@ def _split(ledger: _Ledger, long: float) -> tuple[list[_Item], list[_Item]]:
 
 
 def _items(window: SegmentedRows, ranks: int) -> list[_Item]:
-    """All documents by falling work, neighbouring short ones bundled: a plan's time is by the item."""
+    """All documents by decreasing work, neighbouring short ones bundled: a plan's time is by the item."""
     places, lengths = window.segment_offsets[:-1], np.diff(window.segment_offsets)
     if not len(lengths):
         return []

@@ -52,7 +52,7 @@ class AttentionContext:
         return self.plan.row_order(self.rank)
 
     def attention_on(self, device: torch.device) -> SharedAttention:
-        """This rank's part in the plan, its indices on `device`."""
+        """This rank's part of the plan, its indices on `device`."""
         if device not in self._attention:
             self._attention[device] = self._make_attention(device)
         return self._attention[device]
@@ -69,7 +69,7 @@ class AttentionContext:
     def check_agreement(self) -> None:
         """Compare the plan and how it is bound across the group's ranks; every rank must call it.
 
-        Ranks with unlike plans or head groups would hang in an exchange, or compute something else.
+        Ranks with different plans or head groups would hang in an exchange or compute wrong results.
 
         Raises:
             RuntimeError: on every rank, naming the ranks that differ from rank 0.
@@ -83,8 +83,8 @@ class AttentionContext:
             unlike = [rank for rank, theirs in enumerate(everyones) if theirs[what] != everyones[0][what]]
             if unlike:
                 raise RuntimeError(
-                    f"ranks {unlike} of the context-parallel group hold another {what} than rank 0: "
-                    "they were given another window, or other options"
+                    f"ranks {unlike} of the context-parallel group hold a different {what} than rank 0: "
+                    "they were given a different window, or different options"
                 )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class CostModel:
     bytes_per_second: float = 300e9
     """What one rank receives from the others while all of them receive."""
     head_groups: int = 4
-    """Groups of key heads whose exchange overlaps the computing of the group before; 1: no overlap."""
+    """Groups of key heads whose exchange overlaps with computing the previous group; 1: no overlap."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -54,7 +54,7 @@ class CostModel:
         """Time of each rank under exchange `gather`.
 
         Nothing hides the exchange of the first group of heads, nor the last group's gradients on
-        their way back. What lies between runs beside the computing of a group: it shows only where
+        their way back. The rest overlaps with computing and costs time only where
         it takes longer.
         """
         hidden_share = (self.head_groups - 1) / self.head_groups
@@ -67,7 +67,7 @@ class CostModel:
         )
 
     def ring_seconds(self, pairs: np.ndarray, rows_received: np.ndarray) -> np.ndarray:
-        """Time of each rank under exchange `ring`: rows arrive while those that came before are computed with."""
+        """Time of each rank under exchange `ring`: rows arrive while the previous ones are computed on."""
         return self._passes(pairs, rows_received, np.maximum)
 
     def serial_seconds(self, pairs: np.ndarray, rows_received: np.ndarray) -> np.ndarray:

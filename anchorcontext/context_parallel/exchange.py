@@ -1,8 +1,8 @@
 """Moving key and value rows between ranks, and their gradients back.
 
-A transfer starts when it is made and is waited for when its rows are needed, so that others compute
-meanwhile. On a GPU the communication library runs transfers on a stream of its own and waiting
-holds back the stream that computes, not the process.
+A transfer starts when it is created and is waited for when its rows are needed, so that computation
+goes on meanwhile. On a GPU the communication library runs transfers on a stream of its own and waiting
+blocks the computing stream, not the process.
 
 Shapes: Tl own rows, R received rows, Tk keys of the stage's segments, K key heads, D head size. Key
 and value travel together as rows [.., 2, K, D].
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class KeyTransfer:
-    """Keys and values of a stage, on their way: [Tl, K, D] each."""
+    """Keys and values of a stage in transit: [Tl, K, D] each."""
 
     def __init__(self, key: Tensor, value: Tensor, stage: DeviceStage, group: ProcessGroup | None) -> None:
         self._own = (key, value)
@@ -93,16 +93,16 @@ class GradientReturn:
         parts = zip(self._transfer.wait().split(counts), self._stage.send_rows.split(counts), strict=True)
         for part, rows in parts:
             if len(rows):
-                # A row goes to a rank once at most, so no two of `rows` are equal.
+                # A row goes to a rank at most once, so `rows` are distinct.
                 total.index_copy_(0, rows, total.index_select(0, rows) + part)
 
 
 class _Transfer:
-    """Rows to and from other ranks, under way from the beginning.
+    """Rows to and from other ranks, in transit from construction on.
 
     Args:
         rows: to send, by receiving rank: [sum(send_counts), ...].
-        peers: the ranks to send to and receive from, where it is one each; else all ranks take part.
+        peers: the rank to send to and the rank to receive from. None: all ranks take part.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Transfer:
         peers: tuple[int, int] | None,
         group: ProcessGroup | None,
     ) -> None:
-        self._sent = rows.contiguous()  # held until it is sent
+        self._sent = rows.contiguous()  # kept alive until it is sent
         self._received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
         self._works: Sequence[Any]
         if peers is None:
@@ -144,8 +144,8 @@ def _send_receive(sent: Tensor, received: Tensor, peers: tuple[int, int], group:
 
 @lru_cache(maxsize=16)
 def connect(group: ProcessGroup, device: torch.device) -> None:
-    """Make sure a group's ranks are connected: NCCL sets up a group in its first operation, in which all must join.
+    """Connect a group's ranks: NCCL sets up a group in its first operation, in which all ranks must take part.
 
-    Sending to one rank is none, since ranks with nothing to send take no part.
+    Point-to-point operations cannot serve as that one, since ranks with nothing to send skip them.
     """
     dist.all_reduce(torch.zeros(1, device=device), group=group)

@@ -1,4 +1,4 @@
-"""The exchanges, as planning sees them: what each receives, holds, costs and does.
+"""The exchanges as planning sees them: what each one receives, holds, costs and does.
 
 A new exchange is an entry of `EXCHANGES`. Moving rows is `exchange.py`, computing `executor.py`.
 """
@@ -34,7 +34,7 @@ class Exchange:
     contiguous_only: bool = False
     """Whether the window must be cut into neighbouring rows."""
     check: Callable[[SegmentedRows, int], None] = lambda window, ranks: None
-    """Refuses by name a window that the exchange cannot do on so many ranks."""
+    """Refuses, by name, a window that the exchange cannot handle on this many ranks."""
 
 
 def _gather_stages(sharding: Sharding, rank: int) -> tuple[Stage, ...]:
@@ -58,7 +58,7 @@ def _missing(sharding: Sharding, costs: CostModel) -> np.ndarray:
 
 
 def _of_two_ranks(sharding: Sharding, costs: CostModel) -> np.ndarray:
-    """While one rank's rows are computed with, the next one's arrive."""
+    """While one rank's rows are computed on, the next one's arrive."""
     in_order_of_arrival = np.stack(
         [np.roll(row[::-1], rank) for rank, row in enumerate(sharding.traffic)]
     )  # [receiver, distance], distance 0 being the rank itself, which sends itself nothing

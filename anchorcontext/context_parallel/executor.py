@@ -1,9 +1,9 @@
 """Runs a plan's stages through a kernel, forward and backward.
 
 One stage (`gather`) or several (`ring`), for all key heads at once or for groups of them in turn:
-each pair of a head group and a stage is a step, and the next step's rows travel while one is
+each pair of a head group and a stage is a step, and the next step's rows travel while the current one is
 computed. Partial results of several stages are merged by logsumexp in the accumulation dtype and
-rounded once. The backward repeats the exchange rather than keep what it brought.
+rounded once. The backward repeats the exchange rather than keep the rows it received.
 
 Shapes: Tl own rows, Hq query heads, Hkv key heads, D head size.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _GPU_HEAD_GROUPS = 4
-"""Head groups by default where transfers and kernels really run side by side."""
+"""Default number of head groups where transfers and kernels really overlap."""
 
 Item = TypeVar("Item")
 
@@ -46,7 +46,7 @@ class StagedAttention:
     Attributes:
         stages: of this rank; the first one gives every own row its result.
         group: the ranks of the plan; None for one.
-        head_groups: groups of key heads, one after the other. None: as many as pay.
+        head_groups: groups of key heads, computed one after the other. None: chosen by the device.
         point_to_point: whether any rank's stages have peers.
     """
 
@@ -142,7 +142,7 @@ class StagedAttention:
         return 1 if overlapped else math.gcd(_GPU_HEAD_GROUPS, key_heads)
 
     def _transfers(self, steps: Sequence[_Step], key: Tensor, value: Tensor) -> Iterator[KeyTransfer]:
-        """The transfer of each step, the next one already under way."""
+        """The transfer of each step, with the next one already under way."""
         if self.group is not None and self.point_to_point:
             connect(self.group, key.device)
         return _one_ahead(
@@ -151,7 +151,7 @@ class StagedAttention:
 
 
 def _one_ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items, each made before the one ahead of it is handed out."""
+    """The same items, each created before the previous one is yielded."""
     iterator = iter(items)
     current = next(iterator)
     for following in iterator:
@@ -161,7 +161,7 @@ def _one_ahead(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
-    """Head groups side by side."""
+    """Head groups concatenated."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 

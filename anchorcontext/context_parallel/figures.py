@@ -1,4 +1,4 @@
-"""A plan in figures, as people compare plans."""
+"""Figures by which plans are compared."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ def plan_figures(plan: ContextPlan, costs: CostModel, used_rows: int) -> dict[st
     """What a plan moves, and how evenly it spreads the work.
 
     Args:
-        used_rows: rows of the window that are no padding.
+        used_rows: rows of the window that are not padding.
 
     Returns:
         `rows_moved`: key and value rows that all ranks receive in a forward pass; `of_lower_bound`:
-        over those that ranks must see and do not hold, None where nothing must be moved;
+        over those that ranks need and do not hold, None where nothing must be moved;
         `of_all_gather`: over (ranks - 1) * window rows; `rows_gathered`: the most received rows that
         a rank holds at one time; `work_balance`: query-key pairs of the rank with most over the mean;
-        `padding_rows`: rows that ranks compute in vain, the window's own padding among them;
+        `padding_rows`: rows that ranks compute for nothing, including the window's own padding;
         `time_of_ideal`: modelled time of an attention layer over that of its computing alone, equally
         shared.
     """

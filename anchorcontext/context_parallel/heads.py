@@ -1,4 +1,4 @@
-"""Which heads a rank computes where ranks share a window by heads (`ulysses`)."""
+"""Which heads each rank computes where ranks divide a window by heads (`ulysses`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def key_heads_of(rank: int, ranks: int, query_heads: int, key_heads: int) -> lis
     own copy.
 
     Raises:
-        ValueError: query heads that cannot be shared out evenly.
+        ValueError: query heads that cannot be divided evenly.
     """
     if query_heads % ranks:
         raise ValueError(

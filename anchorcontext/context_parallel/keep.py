@@ -1,7 +1,7 @@
 """Attention results kept through activation checkpointing.
 
 A checkpointed layer drops its activations and computes them again in the backward pass. Attention
-is the dearest part of that, and across ranks repeats an exchange. With `keep_attention` as the
+is the most expensive part of that, and across ranks it repeats an exchange. With `keep_attention` as the
 `context_fn` of `torch.utils.checkpoint.checkpoint(use_reentrant=False)` the outputs and logsumexps
 of the forward pass are kept, per layer and micro-batch, and handed out again in its recomputation.
 """
@@ -23,7 +23,7 @@ class _Tape(Protocol):
 
 
 _tape: ContextVar[_Tape | None] = ContextVar("attention_tape", default=None)
-"""Set inside a checkpoint's forward or recomputation alone."""
+"""Set only inside a checkpoint's forward or recomputation."""
 
 
 def keep_attention() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -75,7 +75,7 @@ class _Player:
 
 
 class _During(AbstractContextManager[None]):
-    """A tape is in use, from its beginning; can be entered again."""
+    """A tape in use, rewound on entry; reentrant one after the other."""
 
     def __init__(self, tape: _Recorder | _Player) -> None:
         self._tape = tape

@@ -1,6 +1,6 @@
 """The context plan: which rank computes what and needs which rows, from piece lengths alone.
 
-Pure arithmetic on the CPU: the same on every rank, made once a window (in a data loader's worker if
+Pure arithmetic on the CPU: the same on every rank, made once per window (in a data loader's worker if
 wanted) and used by every layer. It knows nothing of torch.distributed until it is bound.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from anchorcontext.context_parallel.context import AttentionContext
 
-_TIE = 1.01  # the cost model tells no finer
+_TIE = 1.01  # the cost model is no more precise than this
 
 
 def plan_context(
@@ -43,24 +43,24 @@ def plan_context(
     """Plan attention over `layout` on `ranks` ranks.
 
     Args:
-        layout: the window, or several windows behind one another.
-        ranks: ranks that share it, at least 1. Any number of rows and any piece lengths will do.
+        layout: the window, or several concatenated windows.
+        ranks: ranks that share it, at least 1. Any number of rows and any piece lengths work.
         exchange: one of `EXCHANGES`.
         policy: one of `POLICIES`, or `auto`, the cheapest of all. A policy with several settings
             takes the cheapest of them. Of plans within 1% of the cheapest, the one that moves the
             fewest rows is taken.
-        costs: what `auto` and policies with settings go by (default: `CostModel()`).
+        costs: the costs by which `auto` and policies with settings choose (default: `CostModel()`).
         max_gathered_rows: plans that let a rank hold more received key and value rows at one time
-            are left out, 0 or more (default: no cap).
+            are rejected, 0 or more (default: no cap).
 
     Raises:
         ValueError: an exchange or policy that does not exist, naming those that do; a window or a
-            policy that the exchange cannot do; a cap that no plan keeps, naming the least there is.
+            policy that the exchange cannot handle; a cap that no plan meets, naming the smallest one.
     """
     if ranks < 1:
         raise ValueError(f"ranks={ranks}: a window is shared by at least 1 rank")
     if max_gathered_rows is not None and max_gathered_rows < 0:
-        raise ValueError(f"max_gathered_rows={max_gathered_rows}: a rank holds 0 received rows or more")
+        raise ValueError(f"max_gathered_rows={max_gathered_rows}: a rank cannot hold fewer than 0 received rows")
     if exchange not in EXCHANGES:
         raise ValueError(f"exchange={exchange!r} is not available; choose {', '.join(EXCHANGES)}")
     if policy != "auto" and policy not in POLICIES:
@@ -138,7 +138,7 @@ class ContextPlan:
 
         For `ulysses`, which moves heads of queries, keys, values and outputs: as many numbers, counted
         in whole rows of keys and values. With Hq and Hkv heads (those of the cost model), m = Hq / P
-        query heads and k key heads a rank: (P - 1) * T_local * (m + k) / Hkv, rounded up.
+        query heads and k key heads per rank: (P - 1) * T_local * (m + k) / Hkv, rounded up.
         """
         return int(self.rows_received_by_rank[self._checked(rank)])
 

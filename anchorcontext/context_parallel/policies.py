@@ -38,7 +38,7 @@ def zigzag(window: SegmentedRows, ranks: int) -> Shares:
 
     Equal work and equal rows: a document's n rows give each rank floor(n / ranks), and the rest one
     each to ranks in turn, going on from one document to the next, so that totals differ by at most
-    one. Padding is shared out as a last document.
+    one. Padding is distributed like a last document.
     """
     lengths = np.diff(np.append(window.segment_offsets, window.num_rows))
     base, rest = lengths // ranks, lengths % ranks
@@ -67,7 +67,7 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
 
 
 def auto_settings(window: SegmentedRows, ranks: int) -> list[tuple[str, Policy]]:
-    """What policy `auto` tries: all, but where they would cut a long window into crumbs."""
+    """What policy `auto` tries: all of them, except those that would cut a long window into tiny pieces."""
     settings = [(name, share) for name, shares in POLICIES.items() for share in shares]
     if len(window.segment_offsets) * ranks > _MAX_RANGES_TRIED:
         return [(name, share) for name, share in settings if share not in (zigzag, _hybrid_over_all)]

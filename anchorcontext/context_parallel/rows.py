@@ -86,11 +86,11 @@ class Shares:
         return self.take(held[np.argsort(self.rows[held], kind="stable")])
 
     def of_segments(self) -> Shares:
-        """The ranges that are no padding."""
+        """The ranges that are not padding."""
         return self.take(self.segments != PADDING_SEGMENT)
 
     def take(self, chosen: np.ndarray) -> Shares:
-        """The ranges that an index or a mask chooses."""
+        """The ranges selected by an index or a mask."""
         return Shares(
             self.starts[chosen], self.ends[chosen], self.rows[chosen], self.segments[chosen], self.ranks[chosen]
         )
@@ -120,13 +120,13 @@ def take_rows(rows: Tensor, order: Tensor, padding: int) -> Tensor:
 
 
 def merged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """All values of two arrays, ascending, each once. Quick where both are nearly sorted, unlike np.union1d."""
+    """The sorted union of two arrays. Fast where both are nearly sorted, unlike np.union1d."""
     values = np.concatenate((first, second))
     values.sort(kind="stable")
     return values[np.append(True, np.diff(values) != 0)[: len(values)]]
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """All whole numbers of ranges behind one another: [a, a+1, .., b, b+1, ..]."""
+    """The integers of all ranges, concatenated: [a, a+1, .., b, b+1, ..]."""
     offsets = np.cumsum(lengths) - lengths
     return np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())

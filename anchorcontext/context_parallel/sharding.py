@@ -1,4 +1,4 @@
-"""Who holds which rows, and what follows from it whatever the exchange."""
+"""Which rank holds which rows, and what follows from it for every exchange."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anchorcontext.context_parallel.stages import KeyReach
 
 
 class Sharding:
-    """A window's rows shared out to ranks.
+    """A window's rows distributed over ranks.
 
     Attributes:
         window: its runs.
@@ -51,7 +51,7 @@ class Sharding:
 
     @cached_property
     def traffic(self) -> np.ndarray:
-        """The missing rows by where they are: int64 [receiving rank, holding rank]."""
+        """The missing rows by the rank that holds them: int64 [receiving rank, holding rank]."""
         shares, reach = self.shares.of_segments(), self.reach
         first = np.searchsorted(shares.segments, reach.segments, side="left")
         count = np.searchsorted(shares.segments, reach.segments, side="right") - first

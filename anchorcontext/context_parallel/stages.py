@@ -1,7 +1,7 @@
 """What one rank does in one step of attention: rows out, rows in, segments over them.
 
 An exchange is a sequence of stages. `gather` is one: all needed rows arrive, and each run of queries
-then has its document's earlier keys in order. `ring` is up to one a rank: first the rank's own rows,
+then has its document's earlier keys in order. `ring` is up to one per rank: first the rank's own rows,
 then what each other rank holds, one rank at a time, whose results are merged.
 """
 
@@ -138,7 +138,7 @@ def _own_stage(queries: Shares, query_starts: np.ndarray, offsets: np.ndarray, n
     own = np.searchsorted(keys.starts, queries.starts)
     earlier = numbers[own] - numbers[first]
     key_rows, key_starts = None, buffer_starts[first]
-    if not np.array_equal(query_starts - key_starts, earlier):  # a segment's rows are no neighbours here
+    if not np.array_equal(query_starts - key_starts, earlier):  # a segment's rows are not contiguous here
         key_rows, key_starts = expand_ranges(buffer_starts, keys.lengths), numbers[first]
     return Stage(
         send_rows=np.empty(0, dtype=np.int64),
@@ -185,7 +185,7 @@ def _peer_stage(
 
 
 def _queries(shares: Shares, rank: int) -> tuple[Shares, np.ndarray]:
-    """A rank's ranges that are no padding, and at which of its own rows each begins."""
+    """A rank's ranges that are not padding, and at which of its own rows each begins."""
     held = shares.of_rank(rank)
     starts = np.cumsum(held.lengths) - held.lengths
     is_query = held.segments != PADDING_SEGMENT
@@ -193,7 +193,7 @@ def _queries(shares: Shares, rank: int) -> tuple[Shares, np.ndarray]:
 
 
 class _KeyNumbers:
-    """Number of each key a rank needs, its segments behind one another from their first place on."""
+    """Number of each key a rank needs, its segments concatenated, each from its first place on."""
 
     def __init__(self, own_reach: KeyReach, segment_offsets: np.ndarray) -> None:
         offsets = segment_offsets[own_reach.segments]
@@ -232,7 +232,7 @@ def _rows_to_send(
 
 
 def _received(shares: Shares, own_reach: KeyReach, rank: int) -> Shares:
-    """The ranges a rank receives, cut to what it needs, by sending rank, then by place."""
+    """The ranges a rank receives, trimmed to what it needs, by sending rank, then by place."""
     first = np.searchsorted(shares.segments, own_reach.segments, side="left")
     count = np.searchsorted(shares.segments, own_reach.segments, side="right") - first
     candidates = shares.take(expand_ranges(first, count))

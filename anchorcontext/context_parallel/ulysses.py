@@ -1,9 +1,9 @@
 """Exchange `ulysses`: an all-to-all between rows and heads (DeepSpeed-Ulysses, arXiv 2309.14509).
 
 Each rank sends every other rank that rank's heads of its rows, computes its own heads on the whole
-window, and gets its rows of all heads back. Nothing depends on lengths of documents.
+window, and gets its rows of all heads back. Nothing depends on document lengths.
 
-Shapes: P ranks, Tl own rows, m query heads and k key heads a rank, D head size.
+Shapes: P ranks, Tl own rows, m query heads and k key heads per rank, D head size.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class HeadAttention:
     def _summed(self, grads: Tensor, heads: list[int], like: Tensor) -> Tensor:
         """Gradients [num_rows, k, D] of a rank's key heads to those of the own rows' key heads: [Tl, Hkv, D].
 
-        A head that several ranks read has the sum of their gradients, rank by rank, in order.
+        A head that several ranks read gets the sum of their gradients, added in rank order.
         """
         parts = self._by_rank(grads, 0.0).movedim(0, 1).flatten(1, 2)  # [Tl, P * k, D]
         total = like.new_zeros(like.shape, dtype=accumulation_dtype(like.dtype))

@@ -15,12 +15,12 @@ BALANCE_STEPS = (0, 4, 16, 64)
 
 @dataclass(frozen=True)
 class StepShape:
-    """How a step is spread, and what a row costs.
+    """How a step is distributed, and what a row costs.
 
     Attributes:
         windows_per_step: windows of a step.
         data_ranks: ranks, or groups that share windows, among which they are divided equally.
-        row_pairs: what everything but attention costs a row, in query-key pairs; about six times a
+        row_pairs: what everything but attention costs per row, in query-key pairs; about six times a
             Llama's width, so 25,000 for 7B and 8B.
     """
 
@@ -56,7 +56,7 @@ def efficiencies(
 ) -> dict[int, float]:
     """Step efficiency of the first epoch by `order.balance_steps`; empty where windows fill no step.
 
-    The steps are those of a run with this seed. Windows that are left over by the last whole step are not counted.
+    The steps are those of a run with this seed. Windows left over after the last whole step are not counted.
     """
     steps = len(work) // shape.windows_per_step
     if not steps:

@@ -1,7 +1,7 @@
-"""Packed batches for Hugging Face Trainer, TRL and own loops.
+"""Packed batches for Hugging Face Trainer, TRL and custom loops.
 
 A batch is one row that holds every document of its items, with an attention context that says which
-rows are whose. It holds no attention mask, and nothing is guessed from position ids.
+row belongs to which document. It holds no attention mask, and nothing is guessed from position ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AnchorCollator:
     Items are windows that are already packed, either what `PackedWindows` yields or a mapping with
     `input_ids` and `piece_lengths` (and, if wanted, `document_ids`, `starts`, `prefix_lengths`, as
     `WindowLayout` takes them). With `anchor_id`, items are documents instead: mappings with
-    `input_ids`, each of which becomes one piece headed by the anchor. Items may hold a `loss_mask`,
+    `input_ids`, each of which becomes one piece that begins with the anchor. Items may hold a `loss_mask`,
     or `labels` that are the item's own ids or -100; what is masked is not learned.
 
     The batch: `input_ids`, `position_ids`, `labels` and `shift_labels`, int64 [1, T], and
@@ -40,7 +40,7 @@ class AnchorCollator:
 
     Args:
         arm: attention recipe, one of `anchorcontext.layout.ARMS`.
-        anchor_id: take items as documents and head each with this token, unless it is there.
+        anchor_id: take items as documents and put this token first in each, unless it is there.
         end_id: end each document with this token, unless it is there; for documents only.
         group: ranks that share every batch; each must be given the same items, and gets its part of
             the row. None: each rank has its own. Its batches cannot come from loader workers.
@@ -132,7 +132,7 @@ class AnchorCollator:
 
 
 def _learned(item: Mapping[str, Any], ids: Tensor) -> Tensor:
-    """Which tokens of an item are to be learned, bool [N]."""
+    """Which tokens of an item are learned, bool [N]."""
     mask = torch.ones(len(ids), dtype=torch.bool)
     for key in ("loss_mask", "labels", "attention_mask"):
         if item.get(key) is not None and len(item[key]) != len(ids):

@@ -1,4 +1,4 @@
-"""Document lengths of published and made-up corpora, to simulate and benchmark on.
+"""Document lengths of published and synthetic corpora, for simulations and benchmarks.
 
 `web` is the histogram that MagiAttention publishes for its benchmarks (github.com/SandAI-org/MagiAttention).
 """
@@ -37,7 +37,7 @@ _WEB_BOUNDS = np.cumsum([count for _, _, count in WEB_HISTOGRAM]) / sum(count fo
 
 
 def _log_uniform(draws: np.random.Generator, low: int, high: int) -> int:
-    """A whole number from `low` to `high`, its logarithm uniform."""
+    """An integer from `low` to `high`, its logarithm uniform."""
     return min(int(low * ((high + 1) / low) ** draws.random()), high)
 
 
@@ -66,11 +66,11 @@ MIXES: dict[str, Callable[[np.random.Generator, int], int]] = {
     "one_document": lambda draws, window_tokens: window_tokens,
 }
 """A document's length, by mix: `web` capped at a quarter of the window; `long`, the same capped at
-16,384 and 1.2% of documents 32,768 to 131,072 long; `8K`, 4,096 to 12,288; or one document a window."""
+16,384 and 1.2% of documents 32,768 to 131,072 long; `8K`, 4,096 to 12,288; or one document per window."""
 
 
 def sample_window(mix: str, window_tokens: int, seed: int) -> list[int]:
-    """Lengths of a window's documents, the last one cut off at the window's end. The same everywhere.
+    """Lengths of a window's documents, the last one cut off at the window's end. The same on every platform.
 
     Raises:
         ValueError: a mix that does not exist.

@@ -28,8 +28,8 @@ class WindowOrder:
     """Global number -> window.
 
     With `balance_steps` = k, blocks of k steps of the plain permutation are taken one by one: a
-    block's windows are sorted by attention work, cut into steps, and the steps permuted. So windows
-    of one step cost alike, and a block holds the windows that it held before. No block reaches
+    block's windows are sorted by attention work, cut into steps, and the steps permuted. So the windows
+    of a step cost about the same, and a block keeps its windows. No block reaches
     beyond an epoch. The order depends on no rank; it depends on the windows of a step.
 
     Args:
@@ -131,7 +131,7 @@ class DataState:
         return cls(**state)
 
     def check(self, order: WindowOrder) -> None:
-        """Refuse to go on with other data than before.
+        """Refuse to continue with different data.
 
         Raises:
             DataError: the index, the seed or the number of windows changed; names each.

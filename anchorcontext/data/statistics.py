@@ -1,4 +1,4 @@
-"""A pack index in figures: what packing made of the documents, and what training on the windows will be like.
+"""Statistics of a pack index: what packing did to the documents, and how training on the windows will behave.
 
 The account of documents and tokens is the packer's own; added is what needs layouts, plans or the
 order of training.

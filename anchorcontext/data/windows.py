@@ -18,7 +18,7 @@ from data_prep.pack.index import SPLITS, PackIndex
 from data_prep.pack.pieces import ANCHOR_ROWS, ENDS_DOCUMENT, STARTS_DOCUMENT
 
 _WORK_BLOCK = 65_536
-"""Windows whose pieces are held at one time where figures of all are asked for."""
+"""Windows whose pieces are in memory at a time where statistics of all are computed."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class PackedWindows:
         return window_work(pieces, self._index.piece_rows(pieces), windows)
 
     def used_rows(self) -> np.ndarray:
-        """Rows of each window that are no padding, int64 [windows]."""
+        """Rows of each window that are not padding, int64 [windows]."""
         used = np.empty(len(self), dtype=np.int64)
         for first in range(0, len(self), _WORK_BLOCK):
             numbers = np.arange(first, min(first + _WORK_BLOCK, len(self)))
@@ -156,7 +156,7 @@ class PackedWindows:
         """The input file of a document, by its number over all sources, and its line there (0: the whole file)."""
         if document < 0:
             raise IndexError(f"document {document} is less than 0")
-        document %= self._index.num_documents  # repeated by a mixture, it lies where it lay
+        document %= self._index.num_documents  # a repetition by a mixture lies where the original does
         for store in self._stores:
             if document < store.num_documents:
                 return store.origin(document)
@@ -213,4 +213,4 @@ def _reopen(folder: Path, split: str, index_hash: str) -> PackedWindows:
 
 def _check_same_index(index: PackIndex, index_hash: str) -> None:
     if index.hash != index_hash:
-        raise DataError(f"{index.folder} was packed anew while it was read: start again")
+        raise DataError(f"{index.folder} was packed again while it was being read: start again")

@@ -62,13 +62,13 @@ def anchor_attention(
     _check_keywords(module, dropout, kwargs)
     if len(query) != 1:
         raise ValueError(
-            f"attn_implementation={NAME!r} got a batch of {len(query)}: windows stand behind one another in a batch "
-            "of 1 (WindowLayout.concatenate); to generate for several prompts, go one by one"
+            f"attn_implementation={NAME!r} got a batch of {len(query)}: windows are concatenated into a "
+            "batch of 1 (WindowLayout.concatenate); generate for several prompts one at a time"
         )
     if attention_mask is not None and attention_mask.numel() == 0:
         raise ValueError(_refusal("a sliding window or attention chunks"))
     if attention_mask is not None:
-        raise ValueError(_refusal("attention_mask") + "; documents and padding are described by the attention_context")
+        raise ValueError(_refusal("attention_mask") + "; attention_context describes documents and padding")
     query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [1, H, T, D] -> [T, H, D]
     if attention_context is not None:
         return packed_attention(query, key, value, attention_context, scale=scaling)[None], None
@@ -90,9 +90,9 @@ def anchor_mask(
     device: torch.device | str = "cpu",
     **kwargs: Any,
 ) -> Tensor | None:
-    """The mask function: no mask is built; what a mask would be needed for is refused by name.
+    """The mask function: no mask is built; whatever would need one is refused by name.
 
-    Documents that transformers guesses from `position_ids` are the attention function's business,
+    Documents that transformers guesses from `position_ids` are left to the attention function,
     which knows whether there is a context.
 
     Returns:
@@ -105,7 +105,7 @@ def anchor_mask(
     if use_vmap:
         raise ValueError(_refusal("a custom mask function"))
     if int(q_offset) + q_length != kv_offset + kv_length:
-        raise ValueError(_refusal("a cache with room for rows to come (static cache)"))
+        raise ValueError(_refusal("a cache with room for future rows (static cache)"))
     if attention_mask is not None and not bool(attention_mask.all()):
         raise ValueError(
             _refusal("a padding mask (attention_mask with zeros)")
@@ -128,12 +128,12 @@ def _check_keywords(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -
 
 
 def _check_positions(position_ids: Tensor | None) -> None:
-    """Without a context a row is one sequence: positions that do not count up say that it is not."""
+    """Without a context a row is one sequence: positions that do not count up show that it is not."""
     if position_ids is not None and bool((position_ids.diff(dim=-1) != 1).any()):
         raise ValueError(
             "position_ids do not count up one by one, so the row holds more than one sequence, but no "
-            "attention_context says which rows are whose: pass attention_context= to the model (documents are never "
-            "guessed from positions)"
+            "attention_context says which rows belong to which: pass attention_context= to the model (documents are "
+            "never guessed from positions)"
         )
 
 

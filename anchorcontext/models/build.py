@@ -1,4 +1,4 @@
-"""A transformers model as this project trains and evaluates it."""
+"""Loads a transformers model the way this project trains and evaluates it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_model(
     seed: int = 0,
     max_positions: int | None = None,
 ) -> PreTrainedModel:
-    """Build a causal language model with the rotary base it is to have.
+    """Build a causal language model with the given rotary base.
 
     Args:
         path: folder or hub name, in transformers format.
@@ -44,7 +44,9 @@ def load_model(
     if attn == "anchor":
         register()
     elif rope.compute == "float32" and dtype != torch.float32:
-        raise ValueError(f"attn={attn!r} takes no queries and keys in float32 beside {dtype} values: rope.compute=bf16")
+        raise ValueError(
+            f"attn={attn!r} cannot take float32 queries and keys with {dtype} values: set rope.compute=bf16"
+        )
     config = read_config(path)
     set_rope(config, rope.base, max_positions)
     model = _random(config, attn, seed) if init == "random" else _pretrained(path, config, attn, dtype)
@@ -62,7 +64,7 @@ def read_config(path: str) -> PretrainedConfig:
     """
     try:
         return AutoConfig.from_pretrained(path)
-    except Exception as error:  # whatever a config.json of odd values makes of its readers
+    except Exception as error:  # malformed values raise all kinds of errors
         raise _unreadable(path, error) from error
 
 
@@ -70,7 +72,7 @@ def checkpoint_layers(model: PreTrainedModel, *, keep_attention: bool = False) -
     """Recompute each layer's activations in the backward pass instead of keeping them.
 
     Args:
-        keep_attention: but keep each layer's attention output and logsumexp.
+        keep_attention: keep each layer's attention output and logsumexp nevertheless.
     """
     options: dict[str, Any] = {"use_reentrant": False}
     if keep_attention:
@@ -101,7 +103,7 @@ def _pretrained(path: str, config: PretrainedConfig, attn: str, dtype: torch.dty
             "model.path",
             path,
             f"its weights lack {len(absent)} tensors of the architecture, such as {absent[0]}; "
-            "model.init=random draws all of them anew",
+            "model.init=random initializes all of them",
         )
     return model
 

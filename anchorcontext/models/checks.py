@@ -1,4 +1,4 @@
-"""Proof, on a few tokens, that a model computes here what this project takes it to compute."""
+"""Checks on a few tokens that a model computes what this project assumes."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def check_heads(name: str, device: torch.device, model: Any, dtype: torch.dtype)
 def check_model(model: PreTrainedModel, kernel: str = "auto") -> None:
     """Compare a model of `attn_implementation="anchor"` with its own logits, and look for leaks.
 
-    On the model's device; a model in training mode is also asked for what it does in training alone,
+    On the model's device; a model in training mode is also checked for what it does only in training,
     such as dropout.
 
     Raises:
-        ConfigError: a model whose logits are more than is known here, whose loss is no sum over
+        ConfigError: a model whose logits are more than a known projection, whose loss is not a sum over
             tokens, whose attention is more than causal or does not get the context; a kernel that
             fails its self-test.
     """
     if getattr(model.config, "output_router_logits", False):
         raise _refusal(
             model,
-            "its router's auxiliary loss is no sum over tokens; set output_router_logits=false in its config.json",
+            "its router's auxiliary loss is not a sum over tokens; set output_router_logits=false in its config.json",
         )
     was_training = model.training
     try:
@@ -97,7 +97,7 @@ def check_loss(model: PreTrainedModel) -> None:
     logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits
     theirs = F.cross_entropy(logits[0].float(), labels[0], reduction="none")
     if not _close(ours, theirs, logits.dtype):
-        raise _refusal(model, "its logits are more than a projection of its hidden states in a way not known here")
+        raise _refusal(model, "its logits are more than a projection of its hidden states, in an unknown way")
 
 
 def check_context(model: PreTrainedModel, kernel: str) -> None:
@@ -120,7 +120,7 @@ def check_context(model: PreTrainedModel, kernel: str) -> None:
         token_losses(model, tokens, positions, labels, context, chunk_rows=_ROWS)[half:] for tokens in (ids, others)
     )
     if bool(gradient[:half].any()) or not _close(before, after, gradient.dtype):
-        raise _refusal(model, "its layers do not hand attention_context on to their attention, so documents leak")
+        raise _refusal(model, "its layers do not pass attention_context on to their attention, so documents leak")
 
 
 def _gradient_of_second_half(model: PreTrainedModel, ids: Tensor, positions: Tensor, context: Any) -> Tensor:

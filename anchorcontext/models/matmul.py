@@ -1,6 +1,6 @@
 """BF16 matrix products on CPUs without BF16 units.
 
-There ATen's BF16 products take 3-30 times the float32 ones' time (on one core of an AVX2 machine,
+There ATen's BF16 products take 3 to 30 times as long as float32 ones (on one core of an AVX2 machine,
 2,048 rows of a 128 x 344 layer: forward 32 ms against 3, gradient of the rows 77 against 3). So the
 factors are widened to float32, multiplied, and the result is rounded once, which is what a BF16
 product with float32 accumulation returns. Everywhere else these are the ordinary products.
@@ -56,7 +56,7 @@ class _FastLinear(nn.Linear):
 
 
 class _Linear(torch.autograd.Function):
-    """`linear`, keeping what came in for the backward pass, and not its float32 copy."""
+    """`linear`, saving its input for the backward pass, not the float32 copy."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -14,7 +14,7 @@ _HEAD_GROUPS = 4  # as the executor's, where the config leaves them open
 
 
 def cost_model(options: ContextParallelConfig, model: Any = None, bytes_per_element: int = 2) -> CostModel:
-    """What planning goes by.
+    """The costs that planning assumes.
 
     Args:
         options: speeds, and the shapes that are given.
@@ -52,7 +52,7 @@ def check_sharing(options: ContextParallelConfig, model: Any, rows: int) -> None
 
     Args:
         model: a transformers config.
-        rows: of what is planned at once: a micro-batch's windows.
+        rows: number of rows planned at once: those of a micro-batch.
 
     Raises:
         ConfigError: all that does not divide.
@@ -73,7 +73,7 @@ def check_sharing(options: ContextParallelConfig, model: Any, rows: int) -> None
 
 
 def plan_window(layout: WindowLayout, options: ContextParallelConfig, costs: CostModel) -> ContextPlan:
-    """The plan of a window, or of several behind one another, for the ranks that share it.
+    """The plan of a window, or of several concatenated ones, for the ranks that share it.
 
     Raises:
         ConfigError: a window that cannot be shared so, as under a cap of gathered rows.

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SAMPLE = "Call me Ishmael. 1, 2, 42;\n\tdef f(x): return x  # naive cafe"
 LOGIT_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05}
-"""Relative L2, by the dtype of the weights: another attention kernel rounds in another order."""
+"""Relative L2, by the dtype of the weights: another attention kernel rounds in a different order."""
 
 
 def main(folder: str, expected_file: str) -> list[str]:

@@ -38,7 +38,7 @@ def set_rope(config: PretrainedConfig, base: float | None = None, max_positions:
             scaled type keeps the original length and factor it was made for.
 
     Raises:
-        ConfigError: a model without rotary positions, with one set a layer type, or of a type whose
+        ConfigError: a model without rotary positions, with one set per layer type, or of a type whose
             frequencies are not fixed.
     """
     parameters = _parameters(config)
@@ -53,7 +53,7 @@ def set_rope(config: PretrainedConfig, base: float | None = None, max_positions:
 
 
 def inverse_frequencies(config: PretrainedConfig) -> Tensor:
-    """Closed-form inverse frequencies, float64 [rotary dimensions / 2], radians a position.
+    """Closed-form inverse frequencies, float64 [rotary dimensions / 2], radians per position.
 
     Raises:
         ConfigError: as `set_rope`.

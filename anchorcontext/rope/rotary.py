@@ -1,4 +1,4 @@
-"""The rotary module that takes the place of a model's own: fixed float32 frequencies.
+"""The rotary module that replaces a model's own: fixed float32 frequencies.
 
 Shapes: B batch, T rows, R rotary dimensions of a head.
 """
@@ -94,7 +94,7 @@ class FixedRotary(nn.Module):
 
 
 def replace_rotary(model: PreTrainedModel, compute: str = "float32") -> FixedRotary:
-    """Put a `FixedRotary` in the place of the model's rotary module, and check its frequencies.
+    """Replace the model's rotary module by a `FixedRotary`, and check its frequencies.
 
     Raises:
         ConfigError: a model without exactly one rotary module of a known form.

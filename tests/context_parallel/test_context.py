@@ -47,7 +47,7 @@ def _bound() -> tuple[int, list[int], str, str]:
     other = WindowLayout([5 + context.rank, 9 - context.rank])
     with pytest.raises(RuntimeError) as unlike:
         plan_context(other, 2).bind(group).check_agreement()
-    with pytest.raises(RuntimeError, match="hold another head_groups than rank 0"):
+    with pytest.raises(RuntimeError, match="hold a different head_groups than rank 0"):
         plan_context(LAYOUT, 2).bind(group, head_groups=1 + context.rank).check_agreement()
     return context.rank, context.rows.tolist(), str(pickled.value), str(unlike.value)
 
@@ -57,4 +57,4 @@ def test_bound_to_a_group() -> None:
     assert [result[:2] for result in results] == [(0, list(range(7))), (1, list(range(7, 14)))]
     for result in results:
         assert "num_workers=0" in result[2]
-        assert result[3].startswith("ranks [1] of the context-parallel group hold another plan than rank 0")
+        assert result[3].startswith("ranks [1] of the context-parallel group hold a different plan than rank 0")

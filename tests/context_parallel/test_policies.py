@@ -158,7 +158,7 @@ def test_plans_are_the_same_in_every_process() -> None:
     [
         ({"exchange": "ulysses", "policy": "zigzag"}, "exchange='ulysses' needs policy='contiguous'"),
         ({"exchange": "ring_flash_attn"}, "not 101 rows by 4"),
-        ({"max_gathered_rows": -1}, "max_gathered_rows=-1: a rank holds 0 received rows or more"),
+        ({"max_gathered_rows": -1}, "max_gathered_rows=-1: a rank cannot hold fewer than 0 received rows"),
         ({"max_gathered_rows": 3}, "max_gathered_rows=3: .* received rows at one time; .*exchange='ring'"),
     ],
 )

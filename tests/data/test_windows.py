@@ -139,7 +139,7 @@ def test_packed_anew_while_it_is_read(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     make_index(tmp_path, {name: [text.upper() for text in texts] for name, texts in sources.items()}, **options)
     assert [windows[number].input_ids.tolist() for number in range(len(windows))] == expected
-    with pytest.raises(DataError, match="was packed anew while it was read"):
+    with pytest.raises(DataError, match="was packed again while it was being read"):
         pickle.loads(pickled)
 
 
@@ -165,7 +165,7 @@ def test_packed_anew_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.Monk
         return pieces(index, split)
 
     monkeypatch.setattr(PackIndex, "pieces", pack_then_map)
-    with pytest.raises(DataError, match="was packed anew while it was read"):
+    with pytest.raises(DataError, match="was packed again while it was being read"):
         PackedWindows(folder)
 
 

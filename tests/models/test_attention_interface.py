@@ -166,7 +166,7 @@ def test_arguments_that_are_refused(arguments: dict[str, Any], says: str) -> Non
 
 
 def test_a_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="a batch of 2: windows stand behind one another"):
+    with pytest.raises(ValueError, match="a batch of 2: windows are concatenated"):
         anchor_model()(tokens(20).reshape(2, 10))
 
 

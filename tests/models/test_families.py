@@ -70,6 +70,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 MIXTURES = ("qwen3_moe", "mixtral", "olmoe", "glm4_moe", "deepseek_v3")
 """Those of several experts."""
 
+ROUTED_IN_FLOAT32 = ("glm4_moe", "deepseek_v3")
+"""Those whose routers compute in float32 whatever the model's dtype: results agree to its rounding."""
+
 
 def hidden_states(family: str, attn: str) -> tuple[Tensor, list[Tensor]]:
     """This rank's rows, and the hidden states of every layer there, [T_local, hidden size]."""
@@ -114,7 +117,8 @@ def on_two_ranks() -> list[dict[str, tuple[Tensor, list[Tensor]]]]:
 def test_one_rank_equals_a_dense_mask(family: str) -> None:
     used = LAYOUT.segment_ids >= 0
     _, states = hidden_states(family, "anchor")
-    attn, tolerance = ("eager", 1e-5) if family == "gemma2" else ("sdpa", 1e-9)  # eager softmax is float32
+    attn = "eager" if family == "gemma2" else "sdpa"
+    tolerance = 1e-5 if family in ("gemma2", *ROUTED_IN_FLOAT32) else 1e-9  # eager softmax is float32
     _, expected = hidden_states(family, attn)
     assert len(states) == len(expected) == 3
     for ours, theirs in zip(states, expected, strict=True):
@@ -128,6 +132,7 @@ def test_two_ranks_equal_one_and_hold_half_the_rows(
 ) -> None:
     used = LAYOUT.segment_ids >= 0
     _, expected = hidden_states(family, "anchor")
+    tolerance = 1e-5 if family in ROUTED_IN_FLOAT32 else 1e-9
     seen = torch.zeros(LAYOUT.num_rows, dtype=torch.bool)
     for rank in on_two_ranks:
         rows, states = rank[family]
@@ -135,7 +140,7 @@ def test_two_ranks_equal_one_and_hold_half_the_rows(
         seen[rows[rows >= 0]] = True
         real = (rows >= 0) & take_rows(used, rows, False)
         for state, whole in zip(states, expected, strict=True):
-            torch.testing.assert_close(state[real], whole[rows[real]], rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(state[real], whole[rows[real]], rtol=tolerance, atol=tolerance)
     assert seen.all()
 
 

@@ -44,4 +44,4 @@ def test_unlike_plans_are_found_before_they_hang(tiny_data: TinyData, tmp_path: 
     )
     for error in run_on(2, train_with_an_unlike_plan, config):
         assert error is not None
-        assert "ranks [1] of the context-parallel group hold another plan than rank 0" in error
+        assert "ranks [1] of the context-parallel group hold a different plan than rank 0" in error
