@@ -71,11 +71,11 @@ class CheckedFile:
 
 
 class GrowingFile:
-    """A file that another process goes on with where this one is killed.
+    """A file that another process can continue if this one is killed.
 
     Args:
         path: a name of its own, until `commit`.
-        keep_bytes: how much of what is there already stays; the rest is cut off.
+        keep_bytes: how much of an existing file is kept; the rest is truncated.
     """
 
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
@@ -176,7 +176,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Make the folder and hold it against other processes that would write there too.
 
     Raises:
-        DataError: another process holds it, or the system lets nobody write or lock there, or no more
+        DataError: another process holds it, or the system does not allow writing or locking there, or no more
             of what is written while it is held. The hold ends with its process, however that ends.
     """
     with ExitStack() as stack:
@@ -209,7 +209,7 @@ def allow_open_files(count: int) -> None:
 
 
 def place_error(error: OSError, folder: Path | str) -> DataError | None:
-    """What the system refused for a reason that is the user's to mend; None where it is not.
+    """What the system refused for a reason that the user can fix; None for other reasons.
 
     Args:
         folder: what was being written, where the error names no file.

@@ -1,7 +1,7 @@
-"""The one error of data preparation that is the user's to mend."""
+"""The one error of data preparation: something that the user can fix."""
 
 from __future__ import annotations
 
 
 class DataError(ValueError):
-    """Something is wrong with the data or its options; the message names it and the way out."""
+    """Something is wrong with the data or its options; the message names it and how to fix it."""

@@ -63,7 +63,7 @@ def keep_short(lengths: np.ndarray, keys: np.ndarray, upsample_from_tokens: int,
 
 @dataclass(frozen=True)
 class Share:
-    """What a mixture wants of a source.
+    """What a mixture asks of a source.
 
     Attributes:
         weight: of all tokens, the weights of all sources summing to 1.
@@ -98,7 +98,7 @@ def shares_of(
 
     Raises:
         DataError: weights that do not name the sources, or a source with too few tokens (says how
-            many it has, how many are needed, and every way out).
+            many it has, how many are needed, and every way to fix it).
     """
     if missing := sorted(set(available) - set(weights)):
         raise DataError(f"mixture: no weight for {', '.join(missing)}: give each source one (0 leaves it out)")
@@ -138,7 +138,7 @@ def take_tokens(
 
     Args:
         tokens: of each piece, at least 1.
-        document: of each piece; a document's pieces stand together.
+        document: of each piece; the pieces of a document are consecutive.
         target: tokens wanted.
 
     Returns:

@@ -1,16 +1,16 @@
-"""The token store: the tokens of one source, document behind document, without BOS or EOS.
+"""The token store: the tokens of one source, its documents concatenated, without BOS or EOS.
 
-A folder with `manifest.json`, `files.jsonl` (the input files, or parts of large ones, a line each),
-`skipped.jsonl` (records that were no documents) and, a shard i, little-endian:
+A folder with `manifest.json`, `files.jsonl` (the input files, or parts of large ones, one per line),
+`skipped.jsonl` (records that were not documents) and, for each shard i, little-endian:
 
 - `{i:05d}.tokens.bin`  uint16, or uint32 where an id needs it;
-- `{i:05d}.ends.bin`    uint64, where each document ends, in tokens from the shard's begin;
-- `{i:05d}.table.bin`   int64 triples a document: line of `files.jsonl` (from 0), line there (1-based,
-  from the begin of the part of a file that it names; 0: the whole file), bytes of its UTF-8 text (0:
+- `{i:05d}.ends.bin`    uint64, where each document ends, in tokens from the beginning of the shard;
+- `{i:05d}.table.bin`   int64 triple per document: line of `files.jsonl` (from 0), line there (1-based,
+  from the beginning of the part of a file that it names; 0: the whole file), bytes of its UTF-8 text (0:
   it came as tokens);
-- `{i:05d}.hashes.bin`  uint64 a document, BLAKE2b of its UTF-8 text (of its ids as uint32, if it came as
+- `{i:05d}.hashes.bin`  uint64 per document, BLAKE2b of its UTF-8 text (of its ids as uint32, if it came as
   tokens);
-- `{i:05d}.mask.bin`    uint8 a token, 1 where it is trained on; only where a document came with a mask.
+- `{i:05d}.mask.bin`    uint8 per token, 1 if it is trained on; only if a document came with a mask.
 
 The manifest, with sizes and checksums of all of them, is written last: a folder without one is not a
 store yet.

@@ -28,7 +28,7 @@ def verify_store(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None)
         on_bytes: told of every block read; `store_bytes` says how many there are.
 
     Returns:
-        What is wrong, a sentence each, with the file's name; empty for a sound store.
+        What is wrong, one sentence per problem, with the file's name; empty for a sound store.
     """
     try:
         return _store_problems(TokenStore(folder), on_bytes)
@@ -61,7 +61,7 @@ def verify_index(folder: str | Path, on_bytes: OnBytes = lambda num_bytes: None)
     The stores' own bytes are `verify_store`'s.
 
     Returns:
-        What is wrong, a sentence each; empty for a sound index.
+        What is wrong, one sentence per problem; empty for a sound index.
     """
     try:
         return _index_problems(PackIndex(folder), on_bytes)

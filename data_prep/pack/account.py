@@ -105,7 +105,7 @@ def account_for(
         included; `dropped`: both by reason; `repeated`: both, beyond the first time; `rows`,
         `pieces`; `cut_documents`: packed in several pieces or in part; `needlessly_cut`: of these,
         such as would have fitted a window; `lengths`: histograms by power of two.
-        Of a source: `share`, what the mixture wanted (None without one).
+        Of a source: `share`, what the mixture asked for (None without one).
         Of a split: `windows`, `padding_rows`, `density`, `distance_frequency`, `work`.
     """
     rows = piece_rows(pieces, options.end_of_document, options.tagged_sources(names))
@@ -206,7 +206,7 @@ def _assert_conserved(figures: dict[str, Any]) -> None:
         dropped = sum(counts[name] for counts in figures["dropped"].values())
         total = figures[f"{name}_in"] + figures["repeated"][name]
         if total != figures[name] + dropped:
-            raise AssertionError(f"packing must account for every one of the {name}")
+            raise AssertionError(f"packing must account for all {name}")
 
 
 def _totals(

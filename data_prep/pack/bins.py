@@ -53,7 +53,7 @@ class _Bins:
                 self._open(length, count, placed)
                 return
             waiting = self._by_room[room]
-            if room < 2 * length:  # one item a bin: a run of bins at once
+            if room < 2 * length:  # one item per bin: a run of bins at once
                 run = min(count, len(waiting))
                 taken = [waiting.popleft() for _ in range(run)]
                 placed += taken

@@ -59,7 +59,7 @@ def build_index(
                 raise DataError(
                     f"the pack index {folder} was packed with other options:\n"
                     + "\n".join(f"  - {difference}" for difference in differences)
-                    + "\nSet overwrite=true to replace it (runs that used it cannot go on), or another data.index"
+                    + "\nSet overwrite=true to replace it (runs that used it cannot resume), or another data.index"
                 )
             (folder / MANIFEST).unlink()  # first, so that no half of an index looks whole
         remove_partial(folder)
@@ -89,7 +89,7 @@ class PackedSplit:
     """A split's windows and figures.
 
     Attributes:
-        pieces: `PIECE_DTYPE` [pieces], window behind window.
+        pieces: `PIECE_DTYPE` [pieces], window after window.
         window_ends: where each window ends in them, uint64 [windows].
         totals: figures of the split; `per_source`: of each source (see `account_for`).
     """
@@ -207,7 +207,7 @@ def _check_names(names: Sequence[str], options: PackOptions) -> None:
 def _check_held_out(
     documents: Documents, held_out: np.ndarray, names: Sequence[str], wanted: Sequence[bool], fraction: float
 ) -> None:
-    """Refuse a source that is in held_out entirely: nobody leaves a source out of training by chance."""
+    """Refuse a source that is in held_out entirely: a source should not be left out of training by accident."""
     for source, name in enumerate(names):
         mine = documents.source == source
         if wanted[source] and mine.any() and held_out[mine].all():
@@ -234,7 +234,7 @@ def _store_entry(store: TokenStore, folder: Path) -> dict[str, str]:
 
 
 def _with_places(index: PackIndex, stores: Sequence[TokenStore]) -> PackIndex:
-    """The index with its stores where they lie now: they, or it, may have been moved."""
+    """The index with the current paths of its stores: they, or it, may have been moved."""
     entries = [_store_entry(store, index.folder) for store in stores]
     if entries == index.manifest["stores"]:
         return index
@@ -243,7 +243,7 @@ def _with_places(index: PackIndex, stores: Sequence[TokenStore]) -> PackIndex:
 
 
 def _differences(manifest: dict[str, Any], stores: Sequence[TokenStore], options: PackOptions) -> list[str]:
-    """What the index was packed with that is otherwise now, a line each."""
+    """What the index was packed with that is different now, one line per difference."""
     found = []
     defaults = asdict(PackOptions(options.window_tokens))  # what an index without the option was packed with
     before = {**defaults, **manifest, **manifest["options"]}

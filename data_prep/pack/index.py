@@ -2,7 +2,7 @@
 
 A folder with `manifest.json` and, a split, little-endian:
 
-- `{split}.pieces.bin`   records of `pieces.PIECE_DTYPE`, window behind window;
+- `{split}.pieces.bin`   records of `pieces.PIECE_DTYPE`, window after window;
 - `{split}.windows.bin`  uint64, where each window ends, in pieces.
 
 The manifest is written last. Paths of stores are relative to the folder, so that index and stores
@@ -30,7 +30,7 @@ INDEX_FILES = (MANIFEST, *(f"{split}.{kind}.bin" for split in SPLITS for kind in
 
 
 def index_hash(manifest: Mapping[str, Any]) -> str:
-    """What identifies an index: everything its windows depend on, but not where it lies."""
+    """What identifies an index: everything its windows depend on, but not its path."""
     stores = [[store["source"], store["hash"]] for store in manifest["stores"]]
     files = [manifest["splits"][split]["files"] for split in SPLITS]
     options = [manifest[key] for key in ("format_version", "window_tokens", "end_of_document", "options", "seed")]
@@ -73,7 +73,7 @@ class PackIndex:
         self._check_sizes()
 
     def pieces(self, split: str) -> np.ndarray:
-        """Pieces of a split, window behind window, memory-mapped, `PIECE_DTYPE` [pieces]."""
+        """Pieces of a split, window after window, memory-mapped, `PIECE_DTYPE` [pieces]."""
         return self._map(split, "pieces", PIECE_DTYPE)
 
     def window_ends(self, split: str) -> np.ndarray:

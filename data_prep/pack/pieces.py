@@ -21,7 +21,7 @@ PIECE_DTYPE = np.dtype(
     [
         ("source", "<u4"),  # number of the store in the index
         ("shard", "<u4"),
-        ("start", "<u8"),  # first token, from the shard's begin
+        ("start", "<u8"),  # first token, from the beginning of the shard
         ("length", "<u4"),  # tokens of the shard; anchor and end-of-document row not counted
         ("flags", "<u4"),  # STARTS_DOCUMENT | ENDS_DOCUMENT | INNER_CHUNK: no prefix, an earlier chunk has it
         ("document", "<u8"),  # number of the document over all stores; + repetition * documents of all stores
@@ -34,8 +34,8 @@ class Documents:
     """Documents of all stores, one entry each.
 
     Attributes:
-        source, shard: where each lies.
-        start: its first token, from the shard's begin.
+        source, shard: where each is.
+        start: its first token, from the beginning of the shard.
         length: its tokens.
         number: its number over all stores.
     """

@@ -26,14 +26,14 @@ def select_pieces(
     total_documents: int,
     fractions: Mapping[str, float],
 ) -> np.ndarray:
-    """The pieces to pack, a document's own behind one another, `PIECE_DTYPE`.
+    """The pieces to pack, those of a document consecutive, `PIECE_DTYPE`.
 
     Length upsampling and mixture concern the training split alone: held-out documents stay as the
     corpus has them.
 
     Args:
         names: of the sources.
-        total_documents: of all stores, by which a repetition's document number is told apart.
+        total_documents: of all stores, which offsets the document numbers of repetitions.
         fractions: of each source, the share that was read.
 
     Raises:

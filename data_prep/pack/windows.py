@@ -44,7 +44,7 @@ def fill_windows(pieces: np.ndarray, options: PackOptions, split: str, tagged_so
     """Put the pieces into windows.
 
     Windows, and the pieces within each, are shuffled: best-fit decreasing alone would put the
-    longest piece at the begin of every window, and short ones only far behind.
+    longest piece at the beginning of every window, and short ones only near its end.
     """
     pieces, bins = _assign(pieces, options, split, tagged_sources)
     keep = _kept(pieces, bins, options, tagged_sources)
@@ -105,7 +105,7 @@ def concat_and_chop(
 
     Every piece has its own prefix, so that no window begins without an anchor. A window's last rows
     stay empty where they hold no token: where only prefix rows would fit, and one row where the
-    end-of-document row would otherwise come to stand alone in the next window.
+    end-of-document row would otherwise be alone in the next window.
     """
     ending = end_rows(end_of_document)
     prefixes = prefix_rows(documents, tagged_sources).tolist()

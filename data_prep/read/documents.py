@@ -31,7 +31,7 @@ EMPTY = "empty document"
 FILTERED = "left out by where"
 
 MAX_RECORD_BYTES = 1 << 30
-"""A longer line or text is no document: a file without line ends must not fill the memory."""
+"""A longer line or text is not a document: a file without line ends must not fill the memory."""
 
 _FINE = (EMPTY, FILTERED)
 _TOLERATED = 100
@@ -43,9 +43,9 @@ _FIELDS_SHOWN = 20
 
 @dataclass(frozen=True)
 class Document:
-    """One text, with where it stands: `line` is 1-based, 0 where the file is the document.
+    """One text and its place: `line` is 1-based, 0 if the file is the document.
 
-    Lines are counted from the begin of the `InputFile`, which may be a part of a file. In formats
+    Lines are counted from the beginning of the `InputFile`, which may be a part of a file. In formats
     without lines they are records.
     """
 
@@ -56,11 +56,11 @@ class Document:
 
 @dataclass(frozen=True, eq=False)
 class TokenDocument:
-    """One document that is tokenized already.
+    """One document that comes tokenized.
 
     Attributes:
-        ids: token ids, int64 [tokens], as they were stored: perhaps with BOS or EOS.
-        mask: which tokens are trained on, bool [tokens]; None where all are.
+        ids: token ids, int64 [tokens], as they were stored, perhaps with BOS or EOS.
+        mask: which tokens are trained on, bool [tokens]; None if all are.
         line: as in `Document`.
     """
 
@@ -71,7 +71,7 @@ class TokenDocument:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that is no document: where, why, and what was found instead."""
+    """A record that is not a document: where, why, and what was found instead."""
 
     line: int
     reason: str
@@ -80,7 +80,7 @@ class Skipped:
 
     @property
     def is_bad(self) -> bool:
-        """Whether something is wrong with it: not where it is only empty, or left out by the user."""
+        """Whether something is wrong with it: not if it is only empty, or left out by the user."""
         return self.reason not in _FINE
 
 
@@ -96,12 +96,12 @@ Record = Document | TokenDocument | Skipped
 
 
 def check_bad(source: Source, num_documents: int, skipped: Mapping[str, int], share: float = 1.0) -> None:
-    """Refuse a source of which too much is bad.
+    """Refuse a source with too many bad records.
 
     Args:
         num_documents: documents so far.
-        skipped: records that were none, by reason.
-        share: of the source that has been read. Of a part, only what is too much for the whole is
+        skipped: records that were not documents, by reason.
+        share: of the source that has been read. In a part, only what is too much for the whole is
             refused: which part is read first depends on the number of workers.
 
     Raises:
@@ -113,8 +113,8 @@ def check_bad(source: Source, num_documents: int, skipped: Mapping[str, int], sh
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad.items())
         raise DataError(
             f"source {source.name}: {num_bad:,} of {num_records:,} records are bad ({reasons}), more than "
-            f"max_bad_fraction={source.max_bad_fraction:g}. Mend them, or raise data.sources.{source.name}."
-            "max_bad_fraction to go on without them"
+            f"max_bad_fraction={source.max_bad_fraction:g}. Fix them, or raise data.sources.{source.name}."
+            "max_bad_fraction to continue without them"
         )
 
 
@@ -177,7 +177,7 @@ def lacking(line: int, reason: str, fields: Mapping[str, Any]) -> Skipped:
 
 
 def as_text(value: Any) -> str | None:
-    """A value as `where` gives it: strings as they are, true, 3, 0.5; None where there is none."""
+    """A value as `where` writes it: strings as they are, true, 3, 0.5; None if there is none."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if value is None or isinstance(value, str):
@@ -205,7 +205,7 @@ def stop_at_bad(records: Iterator[Record], path: str) -> Iterator[Record]:
         if isinstance(record, Skipped) and record.is_bad:
             where = f"{path}:{record.line}" if record.line else path
             detail = f" ({record.detail})" if record.detail else ""
-            raise DataError(f"{where}: {record.reason}{detail}. Mend it, or set strict=false to skip such records")
+            raise DataError(f"{where}: {record.reason}{detail}. Fix it, or set strict=false to skip such records")
         yield record
 
 
@@ -280,11 +280,11 @@ def _whole(value: Any) -> int:
     """An integer, also where it is written as a float.
 
     Raises:
-        ValueError, TypeError, OverflowError: it is none: rounding would move a document's border.
+        ValueError, TypeError, OverflowError: it is not an integer: rounding would move the boundary of a document.
     """
     whole = int(value)
     if whole != value:
-        raise ValueError(f"{value!r} is no integer")
+        raise ValueError(f"{value!r} is not an integer")
     return whole
 
 

@@ -73,7 +73,7 @@ def find_files(source: Source) -> list[InputFile]:
 
 
 def _check_name(source: Source, name: str) -> None:
-    """Refuse bytes that are no UTF-8 in a name: no manifest could hold it."""
+    """Refuse a name that is not UTF-8: no manifest could hold it."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -144,7 +144,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _once(paths: list[str]) -> list[str]:
-    """Of the names that links give a file's folder only the shortest."""
+    """Of several names that links give to one folder, only the shortest is kept for its files."""
     real = functools.cache(os.path.realpath)
     places: dict[tuple[str, str], str] = {}
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
@@ -174,9 +174,9 @@ def _folders(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_file(path: str) -> bool:
-    """Whether there is a file to read; what lies behind a broken link must not be missed in silence."""
+    """Whether there is a file to read; a broken link must not be skipped silently."""
     if os.path.islink(path) and not os.path.exists(path):
-        raise DataError(f"{path} is a link to nothing: mend it, remove it, or leave it out by `pattern`")
+        raise DataError(f"{path} is a broken link: fix it, remove it, or leave it out by `pattern`")
     return os.path.isfile(path)
 
 

@@ -13,15 +13,15 @@ from data_prep.read.documents import Document, Row, Skipped, as_text, document_o
 from data_prep.read.source import Source
 
 MAX_GROUP_BYTES = 64 << 20
-"""A group whose text is longer goes on in another document: longer than any window, in little memory."""
+"""A longer group is continued in another document: longer than any window, but bounded in memory."""
 
 
 def grouped_documents(items: Iterator[Row | Skipped], source: Source) -> Iterator[Document | Skipped]:
     """Join all records of a file that are equal in `source.group_by`, in the order of the file.
 
-    Groups stand in the order of their first records; a record without a value is a document of its
-    own. What was skipped comes first. Texts wait in a temporary file, so that memory holds only the
-    keys and 32 bytes a record.
+    Groups are in the order of their first records; a record without a value is a document of its
+    own. Skipped records come first. Texts wait in a temporary file, so that memory holds only the
+    keys and 32 bytes per record.
     """
     numbers: dict[tuple[str | None, ...], int] = {}
     columns = {name: array("q") for name in ("group", "line", "begin", "end")}

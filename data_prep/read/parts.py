@@ -1,4 +1,4 @@
-"""What is read of the files of a source: a sample where `limit` asks for one, and large files in parts."""
+"""What is read of the files of a source: a sample, if `limit` asks for one, and large files in parts."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _share(limit: Limit, files: Sequence[InputFile], source: Source, total: int)
 
 
 def _estimate_records(files: Sequence[InputFile], source: Source, total: int) -> float:
-    """How many records a source has, from those at the begin of its middle file."""
+    """How many records a source has, estimated from the beginning of its middle file."""
     file = files[len(files) // 2]
     read = count = 0
 
@@ -159,23 +159,23 @@ def _line_starts(file: InputFile, unit_bytes: int) -> list[int]:
 
 
 def _group_starts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Where row groups begin, few enough that parts are no smaller than `unit_bytes` but the last."""
+    """Where row groups begin, so many that no part but the last is smaller than `unit_bytes`."""
     import pyarrow.parquet
 
     try:
         starts = row_group_starts(pyarrow.parquet.ParquetFile(file.path))
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file.path} is not sound parquet data ({error}). Copy it anew") from error
+        raise DataError(f"{file.path} is not sound parquet data ({error}). Copy it again") from error
     return _spaced(starts, unit_bytes)
 
 
 def _document_starts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Where documents of Megatron begin, as for row groups."""
+    """Where Megatron documents begin, chosen as for row groups."""
     return _spaced(read_index(file.path, file.num_bytes).starts, unit_bytes)
 
 
 def _spaced(starts: Sequence[int] | np.ndarray, unit_bytes: int) -> list[int]:
-    """0, and each next of the growing `starts` that is `unit_bytes` behind the one before or more."""
+    """0, and of the increasing `starts` each that is at least `unit_bytes` after the one chosen before."""
     edges = [0]
     places = np.asarray(starts, dtype=np.int64)
     while (following := int(np.searchsorted(places, edges[-1] + unit_bytes))) < len(places):

@@ -1,4 +1,4 @@
-"""Any input file -> its records: `open_records`, and what is said where no file has a document."""
+"""Any input file -> its records: `open_records`, and an error that explains why no file holds a document."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Records:
 
     @property
     def num_lines(self) -> int:
-        """Lines read so far: after `finish`, those of the part, by which lines of the next part are behind."""
+        """Lines read so far: after `finish`, all of the part; line numbers of the next part are offset by them."""
         return self._num_lines()
 
     def finish(self) -> str:
@@ -71,7 +71,7 @@ def open_records(file: InputFile, source: Source, on_bytes: OnBytes | None = Non
             `finish` has been called.
 
     Raises:
-        DataError: unreadable, cut short or damaged; names the file. Reading on may raise it too.
+        DataError: unreadable, cut short or damaged; names the file. Reading further may raise it too.
     """
     with _open(file, source, on_bytes or (lambda count: None)) as (items, finish, num_lines):
         records = _records(items, file, source)
@@ -79,7 +79,7 @@ def open_records(file: InputFile, source: Source, on_bytes: OnBytes | None = Non
 
 
 def content_hash(file: InputFile) -> str:
-    """SHA-256 of the bytes of a file, or of the part of it that its span says; of a hub dataset its version."""
+    """SHA-256 of the bytes of a file, or of the part that its span says; of a hub dataset, of its version."""
     if file.format == "dataset":
         return hashlib.sha256(f"{file.version}/{file.name}".encode()).hexdigest()
     with open_stream(file) as stream:
@@ -234,7 +234,7 @@ def _open_shard(file: InputFile, source: Source, on_bytes: OnBytes) -> Iterator[
 
 
 def _sound(items: Items, file: InputFile) -> Items:
-    """Pass items on; what the Arrow library says of damage is said of the file."""
+    """Pass items on; errors of the Arrow library become a `DataError` that names the file."""
     import pyarrow
 
     while True:
@@ -244,5 +244,5 @@ def _sound(items: Items, file: InputFile) -> Items:
             return
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             name = Path(file.path).name
-            raise DataError(f"{file.path} is not sound {file.format} data ({error}). Copy {name} anew") from error
+            raise DataError(f"{file.path} is not sound {file.format} data ({error}). Copy {name} again") from error
         yield item

@@ -1,4 +1,4 @@
-"""What `datasets`, mosaicml-streaming and Megatron write beside their data, which is no document."""
+"""What `datasets`, mosaicml-streaming and Megatron write beside their data, and what it says of the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Found = dict[str, tuple[str, int, int, str]]
 
 
 def without_side_files(source: Source, found: Found) -> Found:
-    """Leave out what is no data beside Arrow files of `datasets`, MDS shards and Megatron's .bin."""
+    """Leave out what is not data beside Arrow files of `datasets`, MDS shards and Megatron's .bin."""
     folders: dict[str, set[str]] = {}
     for name in found:
         folder, _, base = name.rpartition("/")
@@ -44,7 +44,7 @@ def without_side_files(source: Source, found: Found) -> Found:
     for folder in splits:
         kept = _one_split(source, folder, kept)
     if not kept:
-        raise DataError(f"source {source.name}: {source.path} holds no data, only what lies beside data")
+        raise DataError(f"source {source.name}: {source.path} holds no data, only files that describe data")
     return kept
 
 
@@ -57,7 +57,7 @@ def _saved_files(source: Source, found: Found, folder: str) -> set[str]:
         names = {entry["filename"] for entry in json.loads(Path(path).read_bytes())["_data_files"]}
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is not what datasets.save_to_disk writes ({error!r}): save the dataset anew"
+            f"{path} is not what datasets.save_to_disk writes ({error!r}): save the dataset again"
         ) from error
     missing = sorted(name for name in names if (f"{folder}/{name}" if folder else name) not in found)
     if missing and source.pattern == "*":
@@ -73,13 +73,13 @@ def _check_shards(path: str, beside: set[str]) -> None:
         shards = json.loads(Path(path).read_bytes())["shards"]
         names = [{part["basename"] for key in ("raw_data", "zip_data") if (part := shard.get(key))} for shard in shards]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is not what mosaicml-streaming writes ({error!r}): copy it anew") from error
+        raise DataError(f"{path} is not what mosaicml-streaming writes ({error!r}): copy it again") from error
     if missing := [min(either) for either in names if not either & beside]:
         raise DataError(f"{path} lists {len(missing)} shard(s) that are not there, such as {missing[0]}: copy them too")
 
 
 def _one_split(source: Source, folder: str, found: Found) -> Found:
-    """Of a saved DatasetDict the split that the source names; it may be left unsaid where there is one."""
+    """Of a saved DatasetDict the split that the source names; none need be named if there is only one."""
     prefix = f"{folder}/" if folder else ""
     inside = {name: name.removeprefix(prefix).partition("/")[0] for name in found if name.startswith(prefix)}
     splits = sorted(set(inside.values()))

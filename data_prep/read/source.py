@@ -24,30 +24,30 @@ class Source:
 
     Attributes:
         name: names the source's folder in the store.
-        path: a file, a folder (searched recursively) or a glob, here or at an address of fsspec
+        path: a file, a folder (searched recursively) or a glob, local or at an address of fsspec
             (`s3://bucket/folder`); with `format=dataset`, a dataset of the hub or a folder of one.
-        format: one of `FORMATS`; `text`: a file is a document; `auto`: by file name.
+        format: one of `FORMATS`; `text`: each file is a document; `auto`: by file name.
         pattern: in a folder, the file names to read, as a glob.
         text_field: the field of a record that holds the text.
-        token_field: the field that holds token ids, of records that are tokenized already; instead of
+        token_field: the field that holds token ids, of records that come tokenized; instead of
             `text_field`.
         mask_field: the field that says which of those tokens are trained on.
         boundary_field: the field that says where the documents in those tokens lie: ends, pairs of
             start and end, or objects with `end`.
         where: keep only records whose fields equal these values.
         group_by: join the records of a file that are equal in these fields into one document.
-        group_separator: stands between them.
+        group_separator: what is put between them.
         split: which split of a saved or hub dataset to read.
         subset: which configuration of a hub dataset.
         revision: which revision of a hub dataset.
         limit: read a sample only: a share (`1%`), bytes (`500MB`) or records (`10000_records`).
         strict: stop at the first bad record.
-        max_bad_fraction: stop where more of the records are bad than this; the first hundred never
+        max_bad_fraction: stop if a larger fraction of the records is bad; the first hundred never
             stop anything.
         storage_options: what fsspec needs to open the path, such as `{anon: true}`.
 
     Raises:
-        DataError: a name that cannot be a folder's, an unknown format, or options that exclude
+        DataError: a name that no folder can have, an unknown format, or options that exclude
             each other.
     """
 
@@ -79,7 +79,7 @@ class Source:
             raise DataError(f"source {self.name}: {option}={value!r} {fix}")
 
     def options(self) -> dict[str, Any]:
-        """The options that decide the documents and their tokens, apart from the files themselves."""
+        """The options that determine the documents and their tokens, without the files themselves."""
         options = {}
         for option in fields(self):
             value = getattr(self, option.name)
@@ -97,7 +97,7 @@ class Source:
 
 
 def option_problems(source: Any) -> Iterator[tuple[str, Any, str]]:
-    """Options of a source that cannot be, as (name, value, way out); `source` has the attributes of `Source`."""
+    """Options of a source that are invalid, as (name, value, fix); `source` has the attributes of `Source`."""
     if source.format not in FORMATS:
         yield "format", source.format, f"is not one of {', '.join(FORMATS)}"
     if source.format in ("text", "megatron"):
@@ -108,7 +108,7 @@ def option_problems(source: Any) -> Iterator[tuple[str, Any, str]]:
     if source.token_field is None and source.format != "megatron":
         for option in ("mask_field", "boundary_field"):
             if value := getattr(source, option):
-                yield option, value, "is for records that are tokenized already: set token_field too"
+                yield option, value, "is for records that come tokenized: set token_field too"
     if source.token_field is not None and source.group_by:
         yield "group_by", source.group_by, "joins texts, but token_field says that there are none: leave one out"
     if source.format != "dataset":
@@ -125,13 +125,13 @@ class InputFile:
 
     Attributes:
         number: its place among the source's files.
-        path: where it lies now.
+        path: where it is now.
         name: its path below the source's folder, with forward slashes; the same after a move.
         format: one of `FORMATS`, but for `auto`.
-        num_bytes: size in storage, compressed where it is; with a span, the span's.
-        mtime_ns: time of its last change; 0 where that is unknown.
+        num_bytes: size in storage, compressed if it is; with a span, the size of the span.
+        mtime_ns: time of its last change; 0 if unknown.
         span: the part of the file that is meant, in bytes from its begin; None: all of it. Parts
-            come from `split_file`, and lines are counted from their begin.
+            come from `split_file`, and lines are counted from the beginning of the part.
         version: what a remote store calls its content, or empty.
         sample: the share of its records to read; fewer than all in a sample of the source.
         storage_options: what fsspec needs to open it.
@@ -149,7 +149,7 @@ class InputFile:
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     def identity(self) -> dict[str, Any]:
-        """What tells the file, or the part of it, from another version of it, wherever it lies."""
+        """What distinguishes the file, or the part of it, from another version of it, wherever it is."""
         fields = {"name": self.name, "format": self.format, "num_bytes": self.num_bytes, "mtime_ns": self.mtime_ns}
         optional = {
             "span": None if self.span is None else list(self.span),

@@ -61,7 +61,7 @@ def open_binary(path: str, options: Mapping[str, Any]) -> BinaryIO:
 
 
 def said(error: Exception) -> str:
-    """What an error says, or its kind where it says nothing."""
+    """The message of an error, or its type if it has none."""
     return str(error) or repr(error)
 
 
@@ -110,7 +110,7 @@ def remote_files(address: str, options: Mapping[str, Any]) -> tuple[str, tuple[s
 
 
 def time_and_version(info: Mapping[str, Any]) -> tuple[int, str]:
-    """When a remote file last changed, in nanoseconds (0: not said), and what the store calls its version."""
+    """When a remote file last changed, in nanoseconds (0: unknown), and what the store calls its version."""
     time: Any = next((info[name] for name in _TIMES if info.get(name)), 0)
     if isinstance(time, str):
         try:
@@ -167,7 +167,7 @@ class InputStream:
 
 @contextmanager
 def open_stream(file: InputFile, on_bytes: Callable[[int], None] | None = None) -> Iterator[InputStream]:
-    """Open an input file; `on_bytes` is told of every block read from storage, in bytes.
+    """Open an input file; `on_bytes` is told the size of every block read from storage, in bytes.
 
     Raises:
         DataError: unreadable, or an archive that is cut short or damaged; names the file. Raised by
@@ -227,6 +227,6 @@ class _CountedFile(io.RawIOBase):
                 return self._file.readinto(view) or 0  # type: ignore[attr-defined]
             data = self._file.read(len(view))
         except Exception as error:  # what a remote store raises is its own
-            raise DataError(f"{self._path} cannot be read on: {said(error)}") from error
+            raise DataError(f"{self._path} cannot be read further: {said(error)}") from error
         view[: len(data)] = data
         return len(data)

@@ -1,4 +1,4 @@
-"""Compressed bytes -> plain bytes, with every way in which an archive can be unsound said."""
+"""Compressed bytes -> plain bytes, with an error for every way in which an archive can be damaged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import zstandard
 from data_prep.errors import DataError
 
 _BLOCK_BYTES = 1 << 17
-# zstandard gives all that a block of input unpacks to at once. Of 8 KiB that is at most 256 MiB, and
-# of real text some tens of KiB.
+# zstandard returns all that a block of input unpacks to at once. For 8 KiB that is at most 256 MiB, and
+# for real text some tens of KiB.
 _ZSTD_BLOCK_BYTES = 1 << 13
 _ZSTD_WINDOW_BYTES = 1 << 31  # dumps of forums are written with `--long=31`
 _OUTPUT_BYTES = 1 << 20
@@ -34,7 +34,7 @@ COMPRESSIONS: dict[str, tuple[str, Callable[[], Any]]] = {
     ".zstd": ("zstd", _zstd),
     ".xz": ("xz", lzma.LZMADecompressor),
 }
-"""By the end of a file's name: what it is called, and what unpacks one frame of it."""
+"""By file name suffix: what the compression is called, and what unpacks one frame of it."""
 
 
 def compression_of(path: str) -> str | None:
@@ -51,7 +51,7 @@ class UnpackedFile(io.RawIOBase):
         suffix: one of `COMPRESSIONS`.
 
     Raises:
-        DataError: while reading, where the data are cut short, damaged or of another kind.
+        DataError: while reading, if the data are cut short, damaged or of another kind.
     """
 
     def __init__(self, file: BinaryIO, path: str, suffix: str) -> None:
@@ -63,7 +63,7 @@ class UnpackedFile(io.RawIOBase):
         self._frame = self._new()
         self._packed = b""
         self._plain = memoryview(b"")
-        self._frame_begun = True  # an empty file is no archive
+        self._frame_begun = True  # an empty file is not an archive
 
     def readable(self) -> bool:
         return True
@@ -86,10 +86,10 @@ class UnpackedFile(io.RawIOBase):
             self._packed = self._file.read(_BLOCK_BYTES if self._is_bounded else _ZSTD_BLOCK_BYTES)
             if not self._packed:
                 if self._frame_begun:
-                    raise DataError(f"{self._path} is truncated: the {self._kind} data ends too early. Copy it anew")
+                    raise DataError(f"{self._path} is truncated: the {self._kind} data ends too early. Copy it again")
                 return False
         if not self._frame_begun:
-            self._packed = self._packed.lstrip(b"\0")  # padding behind a frame
+            self._packed = self._packed.lstrip(b"\0")  # padding after a frame
             if not self._packed:
                 return True
         self._frame_begun = True
@@ -97,7 +97,7 @@ class UnpackedFile(io.RawIOBase):
         try:
             self._plain = memoryview(self._unpack(packed))
         except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-            raise DataError(f"{self._path} is not sound {self._kind} data ({error}). Copy it anew") from error
+            raise DataError(f"{self._path} is not sound {self._kind} data ({error}). Copy it again") from error
         return True
 
     def _unpack(self, packed: bytes) -> bytes:

@@ -65,7 +65,7 @@ class StorePlan:
 
     Attributes:
         kept: shards of each job that are finished already.
-        digests: of each job's plan, as it lies in its folder.
+        digests: of each job's plan, as stored in its folder.
         tasks: the units that are left, to be done in any order by any process.
     """
 
@@ -90,13 +90,13 @@ def build_stores(
 ) -> list[BuiltStore]:
     """Make or reuse the token store `folder`/`source.name` of every source.
 
-    Everything that can be wrong with a source is looked for before the first is tokenized.
+    Every source is checked for all that can be wrong with it before the first is tokenized.
 
     Args:
         num_workers: processes that tokenize; the bytes written do not depend on it.
-        overwrite: make a store anew where it was made from other files, tokenizer or options.
-        fast_path_bytes: from so much input on it is tried whether the tokenizer can take its fast path;
-            below, it stays on the path that it has.
+        overwrite: make a store anew if it was made from other files, tokenizer or options.
+        fast_path_bytes: from so much input on, try whether the tokenizer can take its fast path;
+            with less, it keeps its current path.
         on_total: told what is left to read of each source, in bytes.
         on_bytes: told of every block read.
         on_path: told which library tokenizes, and why.
@@ -166,7 +166,7 @@ def finish_stores(plan: StorePlan) -> list[BuiltStore]:
 
 
 def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwrite: bool) -> _Job:
-    """Look for everything that can be wrong with a source and its store; changes nothing."""
+    """Check everything that can be wrong with a source and its store; changes nothing."""
     check_apart(source, folder, "the token store", (MANIFEST, FILES, SKIPPED, shard_file(0, "tokens")))
     files, sample = sample_files(find_files(source), source)
     units = plan_units(files, source)
@@ -188,7 +188,7 @@ def _examine(source: Source, tokenizer: DocumentTokenizer, folder: Path, overwri
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether a store's folder must be held: a finished one that nobody here can write is reused or refused."""
+    """Whether a store's folder must be locked: a finished one that we cannot write to is reused or refused."""
     return os.access(folder, os.W_OK) or not (folder / MANIFEST).is_file()
 
 
@@ -214,7 +214,7 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
     if not _is_writable(folder):
         if not job.reused:
             raise DataError(
-                f"the token store {folder} cannot be written, and so not made anew: choose another data.store"
+                f"the token store {folder} cannot be written to, and so not made anew: choose another data.store"
             )
         return 0
     if job.reused:
@@ -238,7 +238,7 @@ def _begin(job: _Job, tokenizer: DocumentTokenizer) -> int:
 
 
 def _end_plan(folder: Path) -> None:
-    """Take the plan of other runs away, so that their processes begin no shard, and wait for those begun since.
+    """Remove the plan of other runs, so that their processes begin no shard, and wait for those already begun.
 
     Raises:
         DataError: one does not end: that run keeps its plan.

@@ -27,14 +27,14 @@ from data_prep.tokenize.tokenizer import DocumentTokenizer
 class ClusterPlan:
     """The work of `build_stores`, as two steps that other processes take.
 
-    Made once, where the jobs are submitted: lists the files, looks for everything that can be wrong
+    Made once, where the jobs are submitted: lists the files, checks everything that can be wrong
     and makes the folders ready. The bytes are those of `build_stores`, for any number of ranks; killed
-    tasks are started again and go on where they were. Where another run begins a store anew from
-    something else, the steps of this plan refuse to go on.
+    tasks are started again and resume where they were. If another run begins a store anew from
+    something else, the steps of this plan refuse to continue.
 
     Args:
-        folder: of the stores, one a source; seen by every machine under this path.
-        overwrite: make a store anew where it was made from other files, tokenizer or options.
+        folder: of the stores, one per source; every machine sees it under this path.
+        overwrite: make a store anew if it was made from other files, tokenizer or options.
 
     Raises:
         DataError: as `build_stores`.
@@ -56,7 +56,7 @@ class ClusterPlan:
                 stack.enter_context(only_writer(folder / source.name))
             self._plan = plan_stores(sources, tokenizer, folder, overwrite=overwrite, on_path=said.append)
         self.path_said = said[0] if said else "tokenizers (Hugging Face), because there is little to do"
-        # Largest first, dealt out like cards: ranks have alike much to do.
+        # Largest first, dealt out like cards: ranks have similar amounts of work.
         tasks = sorted(self._plan.tasks, key=lambda task: -task.unit.num_bytes)
         self.tokenize = TokenizeStep(tasks, tokenizer)
         self.finish = FinishStep(self._plan)
@@ -89,8 +89,8 @@ class FinishStep:
         """Make the stores.
 
         Raises:
-            DataError: shards that are not finished, a store that another run began anew or finished, or
-                as `build_stores`.
+            DataError: shards that are not finished, a store that another run began anew or finished, or the
+                errors of `build_stores`.
         """
         with ExitStack() as stack:
             for job in self._plan.jobs:

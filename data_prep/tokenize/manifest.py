@@ -113,7 +113,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def differences(folder: Path, source: Source, tokenizer: DocumentTokenizer, files: Sequence[InputFile]) -> list[str]:
-    """What the store was made from that is otherwise now, a line each; files by content, not by date."""
+    """What the store was made from that is different now, one line per difference; files by content, not by date."""
     manifest = TokenStore(folder).manifest
     found = []
     if manifest["tokenizer"]["hash"] != tokenizer.info.hash:

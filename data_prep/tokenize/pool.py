@@ -63,7 +63,7 @@ def write_shards(tasks: Sequence[Task], tokenizer: DocumentTokenizer, num_worker
 
 
 class _Quality:
-    """Counts what is bad of each source while its units are finished, so that hours are not spent in vain."""
+    """Counts bad records of each source as its units finish, so that a bad source fails early, not after hours."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._bytes: Counter[str] = Counter()
@@ -124,7 +124,7 @@ def _start_worker(tokenizer: DocumentTokenizer, threads: int, progress: Any, sto
 
 
 def _end_with_parent() -> None:
-    """A pool's workers outlive a parent that is killed, and would wait for work for ever."""
+    """A pool's workers outlive a parent that is killed, and would wait for work forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

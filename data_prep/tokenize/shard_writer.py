@@ -29,7 +29,7 @@ _DETAIL_CHARACTERS = 200
 def plain_tokens(document: TokenDocument, info: TokenizerInfo) -> tuple[np.ndarray | Skipped, np.ndarray | None]:
     """The ids without leading anchors and trailing EOS, in the store's dtype, and the mask that goes with them.
 
-    A store holds neither, because every piece gets its own; whoever made the data may have put in one
+    A store holds neither, because every piece gets its own; the data may contain one
     or, by mistake, two. Inside a document they are tokens like others.
     """
     ids, mask = document.ids, document.mask
@@ -68,12 +68,12 @@ class ShardWriter:
     """Gathers documents into batches, tokenizes them and writes the shard's files.
 
     Until `commit` they lie, growing, in the store's folder of parts. A checkpoint states their sizes:
-    a writer that begins from it cuts off what was written later and goes on.
+    a writer that begins from it truncates what was written later and continues.
 
     Args:
         folder: the store.
         number: of the shard.
-        checkpoint: what `checkpoint` wrote in an earlier process; None begins anew.
+        checkpoint: what `checkpoint` wrote in an earlier process; None starts from the beginning.
     """
 
     def __init__(

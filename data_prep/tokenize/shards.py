@@ -1,7 +1,7 @@
 """One unit of work: input files, or a part of one -> one shard of the token store.
 
-A unit depends on its input alone, so its bytes are the same whoever writes them, and a shard that is
-finished is never written again. One that was begun goes on at its last checkpoint.
+A unit depends on its input alone, so its bytes are the same whichever process writes them, and a shard that is
+finished is never written again. One that was begun resumes at its last checkpoint.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ def finished_record(folder: Path, unit: Unit) -> dict[str, Any] | None:
 
 
 def plan_digest(folder: Path) -> str:
-    """What tells the plan that a store is being made by from another; empty where none is at work."""
+    """Identifies the plan by which a store is being made; empty if there is none."""
     path = folder / PLAN
     return digest_file(path) if path.is_file() else ""
 
 
 def check_plan(folder: Path, plan: str) -> None:
-    """Refuse to write for a plan that is the folder's no more.
+    """Refuse to write for a plan that is no longer the folder's.
 
     Raises:
         DataError: it was begun anew from something else, or is finished.
@@ -105,7 +105,7 @@ def check_plan(folder: Path, plan: str) -> None:
 
 
 def wait_for_workers(folder: Path) -> None:
-    """Return once no process of an earlier run writes there any more.
+    """Wait until no process of an earlier run writes there any more.
 
     Raises:
         DataError: one does not end.
@@ -129,12 +129,12 @@ def write_shard(
         The unit's record: counts, reasons of skipping, checksums and the files as they were read.
 
     Raises:
-        DataError: a file that cannot be read to its end, or that changed under way; another process
+        DataError: a file that cannot be read to its end, or that changed while it was read; another process
             writes the same shard; or the store is made by another plan than `plan`.
     """
     check_plan(folder, plan)  # before the lock, whose folder may be gone
     with held(folder / PARTS / f"{unit.number:05d}.lock"):
-        check_plan(folder, plan)  # whoever begins anew takes the plan away, and then waits for this lock
+        check_plan(folder, plan)  # a run that begins anew removes the plan first, and then waits for this lock
         if (finished := finished_record(folder, unit)) is not None:
             return finished
         checkpoint = _last_checkpoint(folder, unit.number)

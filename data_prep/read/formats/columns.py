@@ -38,11 +38,11 @@ def read_parquet(path: str, file: InputFile, source: Source, on_share: OnShare) 
             yield Row(line, fields)
         on_share(line / num_rows)
     if line != num_rows:
-        raise DataError(f"{path} holds {line} rows where it says {num_rows}: copy it anew")
+        raise DataError(f"{path} holds {line} rows where it says {num_rows}: copy it again")
 
 
 def row_group_starts(table: Any) -> list[int]:
-    """Where each row group of a `ParquetFile` begins, in bytes from the file's begin; the first at 0."""
+    """Where each row group of a `ParquetFile` begins, in bytes from the beginning of the file; the first at 0."""
     starts = []
     for number in range(table.num_row_groups):
         group = table.metadata.row_group(number)
@@ -66,7 +66,7 @@ def read_arrow(path: str, file: InputFile, source: Source, on_share: OnShare) ->
         is_file = opened.read(len(_ARROW_FILE)) == _ARROW_FILE
         opened.seek(max(opened.size() - len(_STREAM_END), 0))
         if not is_file and opened.read() != _STREAM_END:  # the library accepts a stream that breaks off
-            raise DataError(f"{path} is cut short: the Arrow stream does not end. Copy it anew")
+            raise DataError(f"{path} is cut short: the Arrow stream does not end. Copy it again")
         names = _reader(opened, is_file, []).schema.names
         absent = _absent(source, names)
         wanted = [name for name in source.wanted_fields() if name in names]
@@ -121,7 +121,7 @@ def _rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """A column's values: text as bytes (it may be no UTF-8), lists of numbers as arrays, others as Python has them."""
+    """A column's values: text as bytes (it may not be UTF-8), lists of numbers as arrays, others as Python has them."""
     import pyarrow
 
     kinds = pyarrow.types

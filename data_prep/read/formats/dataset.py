@@ -16,7 +16,7 @@ _NOMINAL_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard of a dataset: `version` tells its content apart, `num_bytes` is an estimate."""
+    """One shard of a dataset: `version` identifies its content, `num_bytes` is an estimate."""
 
     name: str
     num_bytes: int
@@ -39,7 +39,7 @@ def list_shards(source: Source) -> list[Shard]:
 
 
 def read_shard(number: int, source: Source) -> Iterator[Row]:
-    """A record a row, numbered from 1."""
+    """A record per row, numbered from 1."""
     dataset, _ = _load(source)
     if dataset.column_names is not None:
         wanted = [name for name in source.wanted_fields() if name in dataset.column_names]
@@ -53,7 +53,7 @@ def read_shard(number: int, source: Source) -> Iterator[Row]:
         except StopIteration:
             return
         except Exception as error:  # whatever the dataset's own loader raises
-            raise DataError(f"dataset {source.path}: shard {number} breaks off behind row {line}: {error}") from error
+            raise DataError(f"dataset {source.path}: shard {number} breaks off after row {line}: {error}") from error
         line += 1
         yield Row(line, row)
 

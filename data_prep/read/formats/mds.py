@@ -1,7 +1,7 @@
 """Shards of mosaicml-streaming (.mds), as ProLong's data come: samples of named, typed columns.
 
 A shard is, little-endian: the number of samples (u4); where each sample begins and the last one
-ends (u4 each, from the file's begin); a JSON object that describes the columns; the samples. A
+ends (u4 each, from the beginning of the file); a JSON object that describes the columns; the samples. A
 sample is the sizes of its columns of variable size (u4 each), then the columns' bytes.
 """
 
@@ -28,7 +28,7 @@ _MAX_SAMPLES = 1 << 28
 
 
 def read_mds(stream: BinaryIO, file: InputFile, source: Source) -> Iterator[Row | Skipped]:
-    """A record a sample, numbered from 1; of its columns only those that the source wants."""
+    """A record per sample, numbered from 1, with only the columns that the source wants."""
     try:
         offsets, columns = _header(stream)
         wanted = set(source.wanted_fields())
@@ -40,7 +40,7 @@ def read_mds(stream: BinaryIO, file: InputFile, source: Source) -> Iterator[Row 
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise DataError(f"{file.path} is not a sound MDS shard ({error}). Copy it anew") from error
+        raise DataError(f"{file.path} is not a sound MDS shard ({error}). Copy it again") from error
 
 
 def _header(stream: BinaryIO) -> tuple[list[int], list[tuple[str, str, int | None]]]:
@@ -51,7 +51,7 @@ def _header(stream: BinaryIO) -> tuple[list[int], list[tuple[str, str, int | Non
     begin = 4 + 4 * (num_samples + 1)
     offsets = np.frombuffer(_exactly(stream, begin - 4), dtype="<u4").tolist()
     if offsets[0] < begin or any(end < start for start, end in itertools.pairwise(offsets)):
-        raise ValueError("its samples lie over one another")
+        raise ValueError("its samples overlap")
     config = json.loads(_exactly(stream, offsets[0] - begin))
     names, encodings, sizes = (config[f"column_{part}"] for part in ("names", "encodings", "sizes"))
     return offsets, list(zip(names, encodings, sizes, strict=True))
@@ -75,7 +75,7 @@ def _decode(sample: bytes, columns: list[tuple[str, str, int | None]], wanted: s
 
 
 def _value(data: bytes, encoding: str) -> Any:
-    """One column of a sample. Text stays bytes, which may be no UTF-8."""
+    """One column of a sample. Text stays bytes, which may not be UTF-8."""
     kind, _, options = encoding.partition(":")
     if kind in ("str", "bytes", "str_int", "str_float", "str_decimal"):
         return data

@@ -1,4 +1,4 @@
-"""Megatron's indexed datasets: token ids in NAME.bin, where they lie in NAME.idx.
+"""Megatron's indexed datasets: token ids in NAME.bin, their places in NAME.idx.
 
 The index is, little-endian: a mark of 9 bytes; version (u8: 1); a code of the ids' dtype (u1); the
 number of sequences and of document bounds (u8 each); each sequence's length in ids (i4) and place in
@@ -29,7 +29,7 @@ _DTYPES = {1: ("u1",), 2: ("i1",), 3: ("<i2",), 4: ("<i4",), 5: ("<i8",), 6: ("<
 
 @dataclass(frozen=True)
 class Index:
-    """Where the documents of a .bin lie: `starts` and `lengths` in bytes and ids, int64 [documents]."""
+    """Where the documents of a .bin are: `starts` and `lengths` in bytes and ids, int64 [documents]."""
 
     dtype: np.dtype
     starts: np.ndarray
@@ -40,18 +40,18 @@ def read_index(path: str, num_bytes: int) -> Index:
     """The index beside a .bin file of `num_bytes`.
 
     Raises:
-        DataError: no index, an index that is none, or one of other data.
+        DataError: no index, a file that is not an index, or an index of other data.
     """
     index = Path(path).with_suffix(".idx")
     if is_remote(path):
-        raise DataError(f"{path}: copy Megatron's .bin and .idx to a folder here, and read those")
+        raise DataError(f"{path}: copy Megatron's .bin and .idx to a local folder, and read those")
     if not index.is_file():
-        raise DataError(f"{path} has no {index.name} beside it, which says where its documents lie")
+        raise DataError(f"{path} has no {index.name} beside it, which says where its documents are")
     data = index.read_bytes()
     try:
         return _parse(data, num_bytes)
     except (ValueError, IndexError, KeyError) as error:
-        raise DataError(f"{index} is not the index of {path} ({error}): copy both anew") from error
+        raise DataError(f"{index} is not the index of {path} ({error}): copy both again") from error
 
 
 def _parse(data: bytes, num_bytes: int) -> Index:
@@ -84,7 +84,7 @@ def _dtype(code: int, num_ids: int, num_bytes: int) -> np.dtype:
 
 
 def read_megatron(path: str, file: InputFile, source: Source, on_share: OnShare) -> Iterator[TokenDocument | Skipped]:
-    """A document each that begins in the file's span, numbered from 1; its sequences are joined."""
+    """Each document that begins in the file's span, numbered from 1; its sequences are joined."""
     size = Path(path).stat().st_size
     index = read_index(path, size)
     begin, end = file.span or (0, size)
@@ -97,13 +97,13 @@ def read_megatron(path: str, file: InputFile, source: Source, on_share: OnShare)
                 continue
             ids = np.fromfile(data, index.dtype, length)
             if len(ids) != length:
-                raise DataError(f"{path} is cut short: copy it anew")
+                raise DataError(f"{path} is cut short: copy it again")
             yield TokenDocument(ids.astype(np.int64), None, number)
             on_share((data.tell() - begin) / (end - begin))
 
 
 def index_digest(path: str, span: tuple[int, int] | None) -> bytes:
-    """What the index says of the documents in a span, as SHA-256."""
+    """SHA-256 of what the index says about the documents in a span."""
     size = Path(path).stat().st_size
     index = read_index(path, size)
     first, last = _documents(index, span, size)

@@ -36,12 +36,12 @@ _NO_SPACE = re.compile(rb"[^ \t\r\n]")
 # string of 100 MB takes no memory of the matcher's.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]|"', re.DOTALL)
 _SCALAR = re.compile(rb"[-+.\w]+")
-# A quote that is never closed takes in the rest of a file; this bounds what it can cost in memory.
+# A quote that is never closed swallows the rest of a file; this bounds what it can cost in memory.
 _MAX_FIELD_CHARACTERS = 1 << 28
 
 
 def read_jsonl(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
-    """A record a line; blank lines are no records, and one of more than `MAX_RECORD_BYTES` is a bad one."""
+    """A record per line; blank lines are skipped, and a line of more than `MAX_RECORD_BYTES` is a bad record."""
     longest = MAX_RECORD_BYTES
     for number, line in enumerate(iter(partial(stream.readline, longest + 1), b""), start=1):
         if len(line) > longest:
@@ -81,9 +81,9 @@ def row_of_json(data: bytes, number: int) -> Row | Skipped:
 
 
 def read_json(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
-    """A record an element, numbered from 1; only one element is in memory at a time.
+    """A record per element, numbered from 1; only one element is in memory at a time.
 
-    A file that is one record and no JSON is a bad record; an array that breaks off is an error,
+    A file whose one record is not JSON is a bad record; an array that breaks off is an error,
     because nobody can tell how many records are lost.
     """
     text = _Text(stream)
@@ -100,14 +100,14 @@ def read_json(stream: BinaryIO, file: InputFile) -> Iterator[Row | Skipped]:
                 yield Skipped(number, BAD_JSON, str(error))
                 return
             raise DataError(
-                f"{file.path} is not sound JSON: {error} in record {number}, and what lies behind it cannot be "
-                "read. Copy it anew, or mend it"
+                f"{file.path} is not sound JSON: {error} in record {number}, and what follows it cannot be "
+                "read. Copy it again, or fix it"
             ) from None
         yield row_of_json(element, number)
     if is_array and not text.take(b"]"):
-        raise DataError(f"{file.path} is cut short: its JSON array does not end. Copy it anew")
+        raise DataError(f"{file.path} is cut short: its JSON array does not end. Copy it again")
     if is_array and text.peek():
-        raise DataError(f"{file.path} is not sound JSON: something follows its array. Mend it")
+        raise DataError(f"{file.path} is not sound JSON: something follows its array. Fix it")
 
 
 class _UnsoundError(Exception):
@@ -126,7 +126,7 @@ class _Text:
             self._at = len(codecs.BOM_UTF8)
 
     def peek(self) -> bytes:
-        """The next byte that is no white space, or nothing at the end."""
+        """The next byte that is not white space, or nothing at the end."""
         while (match := _NO_SPACE.search(self._data, self._at)) is None:
             self._at = len(self._data)
             if not self._more():
@@ -184,8 +184,8 @@ class _Text:
 def read_csv(stream: BinaryIO, file: InputFile, wanted: Collection[str] = ()) -> Iterator[Row | Skipped]:
     """Rows by the names in the first line; a row of another length is a bad one.
 
-    Bytes that are no UTF-8 become lone surrogates, so that only the row they are in is bad. A quote
-    that is never closed swallows all that is behind it: each of those lines is a bad record.
+    Bytes that are not UTF-8 become lone surrogates, so that only the row they are in is bad. A quote
+    that is never closed swallows all that follows: each of those lines is a bad record.
 
     Args:
         wanted: columns of which there must not be two; of others the last is read.
@@ -210,7 +210,7 @@ def read_csv(stream: BinaryIO, file: InputFile, wanted: Collection[str] = ()) ->
             row = next(rows, None)
         except csv.Error as error:
             if header is None:
-                raise DataError(f"{file.path}: its first line is no CSV header ({error})") from None
+                raise DataError(f"{file.path}: its first line is not a CSV header ({error})") from None
             if is_at_end:
                 detail = f"in a quote that begins in line {line} and is never closed"
                 yield from (Skipped(number, BAD_CSV, detail) for number in range(line, rows.line_num + 1))

@@ -98,7 +98,7 @@ def test_a_broken_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "gone.md").symlink_to("gone.md")
     for path in (str(tmp_path), f"{tmp_path}/*.txt", f"{tmp_path}/**"):
-        with pytest.raises(DataError, match=r"gone\.\w+ is a link to nothing: mend it, remove it, or leave it out"):
+        with pytest.raises(DataError, match=r"gone\.\w+ is a broken link: fix it, remove it, or leave it out"):
             _names(path)
     assert _names(tmp_path, pattern="a*") == ["a.txt"]
 

@@ -34,7 +34,7 @@ def test_options_do_not_depend_on_the_order_of_where() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"mask_field": "mask"}, r"mask_field='mask' is for records that are tokenized already: set token_field"),
+        ({"mask_field": "mask"}, r"mask_field='mask' is for records that come tokenized: set token_field"),
         ({"boundary_field": "ends"}, "boundary_field"),
         ({"token_field": "input_ids", "group_by": ("repo",)}, "group_by"),
         ({"format": "text", "group_by": ("repo",)}, "group_by"),

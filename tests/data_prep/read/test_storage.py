@@ -86,7 +86,7 @@ def test_a_file_that_fails_under_way(memory: fsspec.AbstractFileSystem, monkeypa
     (file,) = find_files(source)
     with open_records(file, source) as records:
         monkeypatch.setattr(type(memory.open("/bucket/a.jsonl")), "read", lambda *arguments: 1 / 0)
-        with pytest.raises(DataError, match=r"a\.jsonl cannot be read on: division by zero"):
+        with pytest.raises(DataError, match=r"a\.jsonl cannot be read further: division by zero"):
             list(records)
 
 

@@ -123,7 +123,7 @@ def test_a_sample_that_takes_nothing(tmp_path: Path) -> None:
 def test_strict_stops_at_the_first_bad_record(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"text": "x"}, {"text": ""}, {"text": 5}, b"{"])
     assert _build(tmp_path / "loose", tmp_path / "a.jsonl").num_documents == 1
-    with pytest.raises(DataError, match=r"a\.jsonl:3: text is not a string \(a int\)\. Mend it, or set strict=false"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: text is not a string \(a int\)\. Fix it, or set strict=false"):
         _build(tmp_path, tmp_path / "a.jsonl", strict=True)
 
 

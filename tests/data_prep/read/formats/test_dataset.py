@@ -60,5 +60,5 @@ def test_a_split_must_be_named_where_there_are_several(tmp_path: Path) -> None:
 def test_a_row_that_the_library_cannot_read(tmp_path: Path) -> None:
     folder = _dataset(tmp_path / "mine")
     (folder / "data" / "train-00002.jsonl").write_bytes(b'{"text": "fine", "id": 1}\n{"text": [1}')
-    with pytest.raises(DataError, match=r"shard 2 breaks off behind row \d"):
+    with pytest.raises(DataError, match=r"shard 2 breaks off after row \d"):
         read(folder, format="dataset", split="train")

@@ -134,7 +134,7 @@ def test_another_text_field_and_where(tmp_path: Path) -> None:
 
 def test_a_first_line_that_is_no_header(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'"a"b,c\n1,2\n')
-    with pytest.raises(DataError, match=r"a\.csv: its first line is no CSV header"):
+    with pytest.raises(DataError, match=r"a\.csv: its first line is not a CSV header"):
         read(tmp_path)
 
 
