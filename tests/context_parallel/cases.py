@@ -72,3 +72,10 @@ def dense_gradients(rows: list[Tensor], mask: Tensor) -> list[Tensor]:
     out, lse = dense_attention(query, key, value, mask)
     grads: Any = torch.autograd.grad((out * rows[3].double()).sum(), (query, key, value))
     return [out.detach(), lse.detach(), *grads]
+
+
+def random_case(seed: int, heads: list[tuple[int, int]]) -> tuple[WindowLayout, list[Tensor], list[Tensor]]:
+    """A window, its rows, and what `dense_gradients` makes of them; every arm and (query, key) heads in turn."""
+    layout = random_layout(seed, arm=ARMS[seed % len(ARMS)])
+    rows = random_rows(layout.num_rows, *heads[seed % len(heads)], 8, seed)
+    return layout, rows, dense_gradients(rows, layout.dense_mask())

@@ -17,8 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from anchorcontext import WindowLayout, packed_attention, plan_context
 from anchorcontext.context_parallel import POLICIES, take_rows
 from anchorcontext.context_parallel.heads import key_heads_of, rows_of_heads
-from anchorcontext.layout import ARMS
-from tests.context_parallel.cases import dense_gradients, layouts, random_layout, random_rows
+from tests.context_parallel.cases import dense_gradients, layouts, random_case, random_rows
 from tests.context_parallel.ranks import attend, bind, largest_error, on_ranks, root_mean_squares, squared_errors, world
 from tests.workers import run_on
 
@@ -50,10 +49,8 @@ def errors(seeds: list[int]) -> dict[str, float]:
     """The largest error of each way over random windows, float64."""
     worst: dict[str, float] = {}
     for seed in seeds:
-        layout = random_layout(seed, arm=ARMS[seed % len(ARMS)])
-        heads, key_heads = HEADS[seed % len(HEADS)]
-        rows = random_rows(layout.num_rows, heads, key_heads, 8, seed)
-        expected = dense_gradients(rows, layout.dense_mask())
+        layout, rows, expected = random_case(seed, HEADS)
+        heads, key_heads = (rows[number].shape[1] for number in (0, 1))
         for way in WAYS:
             if way == "ulysses" and heads % world()[0]:
                 continue

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from anchorcontext import WindowLayout, packed_attention, plan_context
 from anchorcontext.context_parallel import POLICIES, causal_attention
-from anchorcontext.layout import ARMS
-from tests.context_parallel.cases import dense_attention, dense_gradients, random_layout, random_rows
+from tests.context_parallel.cases import dense_attention, dense_gradients, random_case, random_rows
 from tests.context_parallel.ranks import attend, bind, largest_error, on_ranks, root_mean_squares, squared_errors
 
 HEADS = [(4, 2), (3, 1), (5, 5)]
@@ -19,10 +18,7 @@ HEADS = [(4, 2), (3, 1), (5, 5)]
 def errors_of_random_windows(seeds: list[int]) -> list[float]:
     errors = []
     for seed in seeds:
-        layout = random_layout(seed, arm=ARMS[seed % len(ARMS)])
-        heads, key_heads = HEADS[seed % len(HEADS)]
-        rows = random_rows(layout.num_rows, heads, key_heads, 8, seed)
-        expected = dense_gradients(rows, layout.dense_mask())
+        layout, rows, expected = random_case(seed, HEADS)
         for policy in POLICIES:
             for kernel in ("math", "cpu"):
                 context = bind(layout, policy, kernel)
