@@ -49,6 +49,11 @@ class FlashKernel(Kernel):
             return f"it needs a GPU of compute capability 8.0 or higher, not {capability[0]}.{capability[1]}"
         return None if self._implementation is None else _registry_refusal(self._implementation)
 
+    def prepare(self, segments: Segments, device: torch.device) -> None:
+        """See `Kernel.prepare`."""
+        if len(segments):
+            varlen_rows(segments, device)
+
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor]:
