@@ -5,6 +5,7 @@ from anchorcontext.attention.kernels import KERNELS, check_kernel_name, choose_k
 from anchorcontext.attention.partials import accumulation_dtype, merge_partials
 from anchorcontext.attention.segments import Segments, single_segment
 from anchorcontext.attention.self_test import KernelMismatchError, run_self_test
+from anchorcontext.attention.transfer import to_device
 
 __all__ = [
     "KERNELS",
@@ -18,4 +19,5 @@ __all__ = [
     "merge_partials",
     "run_self_test",
     "single_segment",
+    "to_device",
 ]

@@ -46,6 +46,10 @@ class Kernel(Protocol):
         """Whether `backward` works on a device."""
         return True
 
+    def prepare(self, segments: Segments, device: torch.device) -> None:
+        """Move to a device what `forward` and `backward` need of the segments, rather than at their first call."""
+        return None
+
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,11 @@ class FlashKernel(Kernel):
             return f"takes head sizes that are multiples of 8 up to {_LARGEST_HEAD}, not {head_size}"
         return None
 
+    def prepare(self, segments: Segments, device: torch.device) -> None:
+        """See `Kernel.prepare`."""
+        if len(segments):
+            varlen_rows(segments, device)
+
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
     ) -> tuple[Tensor, Tensor]:

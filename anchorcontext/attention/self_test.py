@@ -26,7 +26,7 @@ class KernelMismatchError(RuntimeError):
 
 
 @cache
-def run_self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
+def run_self_test(name: str, device: torch.device, dtype: torch.dtype, head_size: int = _HEAD_SIZE) -> None:
     """Compare kernel `name` with `math` on 24 rows of 4 query and 2 key heads; once per process.
 
     Raises:
@@ -36,8 +36,8 @@ def run_self_test(name: str, device: torch.device, dtype: torch.dtype) -> None:
     if kernel.name == "math":
         return
     segments = _case()
-    query, key, value, grad_out = _tensors(device, dtype)
-    scale = _HEAD_SIZE**-0.5
+    query, key, value, grad_out = _tensors(device, dtype, head_size)
+    scale = head_size**-0.5
     expected_out, expected_lse = KERNELS["math"].forward(query, key, value, segments, scale)
     out, lse = kernel.forward(query, key, value, segments, scale)
     saved_out, saved_lse = expected_out.to(dtype), expected_lse.to(accumulation_dtype(dtype))
@@ -61,9 +61,9 @@ def _case() -> Segments:
     )
 
 
-def _tensors(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+def _tensors(device: torch.device, dtype: torch.dtype, head_size: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    shapes = [(24, 4, _HEAD_SIZE), (24, 2, _HEAD_SIZE), (24, 2, _HEAD_SIZE), (24, 4, _HEAD_SIZE)]
+    shapes = [(24, heads, head_size) for heads in (4, 2, 2, 4)]
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype) for shape in shapes]
 
 

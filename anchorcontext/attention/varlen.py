@@ -18,6 +18,7 @@ from torch import Tensor
 
 from anchorcontext.attention.partials import accumulation_dtype
 from anchorcontext.attention.segments import Segments
+from anchorcontext.attention.transfer import to_device
 
 Rows = slice | Tensor
 
@@ -50,9 +51,7 @@ class VarlenRows:
             longest_keys=int(segments.key_lengths.max()),
             _query_rows=_rows(segments.query_starts, segments.query_lengths, device),
             _key_rows=key_rows,
-            _key_layers=tuple(
-                (torch.from_numpy(places).to(device), torch.from_numpy(rows).to(device)) for places, rows in layers
-            ),
+            _key_layers=tuple((_on(device, places), _on(device, rows)) for places, rows in layers),
         )
 
     @property
@@ -133,14 +132,18 @@ def rows_first(lse: Tensor, num_rows: int, num_heads: int) -> Tensor:
     return lse.transpose(0, 1)
 
 
+def _on(device: torch.device, values: np.ndarray) -> Tensor:
+    return to_device(torch.from_numpy(values), device)
+
+
 def _bounds(lengths: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.concatenate(([0], np.cumsum(lengths)))).to(device, torch.int32)
+    return _on(device, np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
 
 
 def _rows(starts: np.ndarray, lengths: np.ndarray, device: torch.device) -> Rows:
     if np.array_equal(starts[1:], (starts + lengths)[:-1]):
         return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
-    return torch.from_numpy(_expanded(starts, lengths)).to(device)
+    return _on(device, _expanded(starts, lengths))
 
 
 def _expanded(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

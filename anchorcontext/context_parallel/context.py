@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from anchorcontext.attention import check_kernel_name
+from anchorcontext.attention import check_kernel_name, choose_kernel
 from anchorcontext.context_parallel.device_stage import DeviceStage
 from anchorcontext.context_parallel.executor import StagedAttention
 from anchorcontext.context_parallel.plan import ContextPlan
@@ -56,6 +56,20 @@ class AttentionContext:
         if device not in self._attention:
             self._attention[device] = self._make_attention(device)
         return self._attention[device]
+
+    def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the plan's indices to `device` now, once, rather than in the first layer; no collective.
+
+        Args:
+            dtype: of the values that will be attended to; decides the kernel where it is `auto`.
+
+        Raises:
+            ValueError: a kernel or an exchange that the device does not have.
+        """
+        self.attention_on(device)
+        kernel = choose_kernel(self.kernel, device, dtype)
+        for stage in self.plan.stages(self.rank):
+            kernel.prepare(stage.segments, device)
 
     def _make_attention(self, device: torch.device) -> SharedAttention:
         plan, group = self.plan, self.group

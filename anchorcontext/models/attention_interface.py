@@ -144,5 +144,5 @@ def _refusal(feature: str) -> str:
 def _sees_ahead(mask_function: Callable[..., Tensor], num_rows: int, device: torch.device | str) -> bool:
     """Whether some row of the mask sees the row after it, as blocks that attend both ways do."""
     rows = torch.arange(max(num_rows - 1, 0), device=device)
-    zero = torch.zeros((), dtype=torch.int64, device=device)
-    return bool(mask_function(zero, zero, rows, rows + 1).any())
+    zeros = torch.zeros_like(rows)  # not scalars: indexing by one reads it back from the device
+    return bool(mask_function(zeros, zeros, rows, rows + 1).any())

@@ -1,9 +1,12 @@
-"""The rows of each step that this rank computes, made on the CPU ahead of time.
+"""The rows of each step that this rank computes, made on the CPU one step ahead.
 
-Step s (from 1) of B windows uses the global numbers [(s-1)*B, s*B) of the data order, whatever the
-ranks. Data-parallel rank d takes the d-th contiguous part of them, cut into micro-batches; a
-micro-batch's windows stand behind one another in one row, and the ranks of a context-parallel group
-share that row as the context plan says.
+Step s (from 1) of B windows uses the global numbers [(s-1)*B, s*B) of the data order, for any number
+of ranks. Data-parallel rank d takes the d-th contiguous part of them, split into micro-batches; the
+windows of a micro-batch are concatenated in one row, which the ranks of a context-parallel group
+share as the context plan says.
+
+A batch and its plans' indices reach the device once, before the step: a GPU's are copied from pinned
+memory while the step before is computed, and no layer waits for a copy.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anchorcontext.attention import to_device
 from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.context_parallel import AttentionContext, ContextPlan, CostModel, take_rows
@@ -23,6 +27,7 @@ from anchorcontext.data.order import DataState, WindowOrder
 from anchorcontext.data.windows import PackedWindows, Window
 from anchorcontext.figures import counted
 from anchorcontext.layout import IGNORED_LABEL, WindowLayout
+from anchorcontext.models.build import DTYPES
 from anchorcontext.models.planning import plan_window
 from anchorcontext.train.ranks import Ranks
 
@@ -91,23 +96,23 @@ class Batches:
         self._costs = costs or CostModel()
 
     def steps(self, first: int, last: int) -> Iterator[StepBatch]:
-        """Batches of steps `first` to `last`, both included; the next is made while one is used."""
+        """Batches of steps `first` to `last`, both included; the next is made and copied while one is used."""
         if first > last:
             return
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as maker:
-            upcoming = maker.submit(self._make, first)
+            upcoming = maker.submit(self._ready, first)
             for step in range(first, last + 1):
-                made = upcoming.result()
+                batch = upcoming.result()
                 if step < last:
-                    upcoming = maker.submit(self._make, step + 1)
-                yield self._place(step, made)
+                    upcoming = maker.submit(self._ready, step + 1)
+                yield batch
 
     def state_after(self, step: int) -> DataState:
         """Where the run stands in its data once a step is taken."""
         return self.order.state(step * self.windows_per_step)
 
     def describe(self, steps: int) -> str:
-        """How far a run of that many steps goes, in tokens and epochs; a repetition is said."""
+        """How far a run of that many steps goes, in tokens and epochs, and whether windows repeat."""
         taken, there = steps * self.windows_per_step, len(self.windows)
         epochs = f"{taken / there:.2f} epochs of the index's {there:,} windows"
         repeated = "" if taken <= there else f": windows are seen up to {-(-taken // there)} times"
@@ -119,6 +124,13 @@ class Batches:
         """Windows of the index that this data-parallel rank computes at a step."""
         first = (step - 1) * self.windows_per_step + self._ranks.data_rank * self.windows_per_rank
         return self.order.windows(first, first + self.windows_per_rank).tolist()
+
+    def _ready(self, step: int) -> StepBatch:
+        """A step's batch on this rank's device, in the maker's thread: copies to a GPU hold up nobody else."""
+        device = self._ranks.device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # the current device is each thread's own
+        return self._place(step, self._make(step))
 
     def _make(self, step: int) -> list[_Rows]:
         numbers = self.window_numbers(step)
@@ -142,30 +154,30 @@ class Batches:
         )
 
     def _place(self, step: int, made: list[_Rows]) -> StepBatch:
-        device, group = self._ranks.device, self._ranks.context_group
         return StepBatch(
             step=step,
-            micro_batches=[
-                MicroBatch(
-                    input_ids=rows.input_ids.to(device),
-                    position_ids=rows.position_ids.to(device),
-                    labels=rows.labels.to(device),
-                    context=rows.plan.bind(
-                        group,
-                        kernel=self._config.attention.kernel,
-                        head_groups=self._config.context_parallel.head_groups,
-                    ),
-                )
-                for rows in made
-            ],
+            micro_batches=[self._bind(rows) for rows in made],
             valid_labels=sum(int((rows.labels != IGNORED_LABEL).sum()) for rows in made),
             tokens=sum(rows.tokens for rows in made),
             digest="".join(rows.digest for rows in made),
         )
 
+    def _bind(self, rows: _Rows) -> MicroBatch:
+        device, config = self._ranks.device, self._config
+        context = rows.plan.bind(
+            self._ranks.context_group, kernel=config.attention.kernel, head_groups=config.context_parallel.head_groups
+        )
+        context.prepare(device, DTYPES[config.training.precision])
+        return MicroBatch(
+            input_ids=to_device(rows.input_ids, device),
+            position_ids=to_device(rows.position_ids, device),
+            labels=to_device(rows.labels, device),
+            context=context,
+        )
+
 
 def check_shared(batch: StepBatch, ranks: Ranks) -> None:
-    """Refuse to train where ranks that share windows have read different ones.
+    """Refuse to train if ranks that share windows have read different tokens.
 
     Raises:
         RunError: on every rank, naming the ranks.

@@ -19,6 +19,7 @@ from anchorcontext.attention.kernel_flash import FlashKernel
 from anchorcontext.attention.varlen import VarlenRows, key_layers, rows_first, varlen_rows
 from anchorcontext.context_parallel.context import DeviceStage
 from anchorcontext.context_parallel.executor import StagedAttention
+from tests.attention.empty_results import EmptyResults
 from tests.context_parallel.cases import random_rows
 
 CPU = torch.device("cpu")
@@ -93,20 +94,6 @@ def test_rows_that_lie_right_are_not_copied() -> None:
         assert packed is varlen_rows(SEGMENTS[name], CPU)
         assert packed.queries(rows).data_ptr() == rows.data_ptr()
         assert (packed.keys(rows).data_ptr() != rows.data_ptr()) is copied
-
-
-class EmptyResults:
-    """Functions that allocate what flash-attn returns and compute nothing, so that all else can be counted."""
-
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, rows: VarlenRows, causal: bool, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        return query.new_empty(query.shape), query.new_empty(query.shape[1], len(query), dtype=torch.float32)
-
-    def backward(
-        self, grad_out: Tensor, done: ForwardPass, rows: VarlenRows, causal: bool, scale: float
-    ) -> tuple[Tensor, ...]:
-        return tuple(tensor.new_empty(tensor.shape) for tensor in done[:3])
 
 
 class Allocations(TorchDispatchMode):
