@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.fields import field_problems, nested_problems
 from anchorcontext.config.rules import Job
+from anchorcontext.errors import Problem
 from anchorcontext.machine import uses_gpu
 
 

@@ -24,11 +24,11 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
 from anchorcontext.config.check import problems
-from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.fields import leaves
 from anchorcontext.config.folder import all_groups, config_folder, groups_of
 from anchorcontext.config.help import help_text
 from anchorcontext.config.schema import SCHEMAS
+from anchorcontext.errors import ConfigError, Problem
 from anchorcontext.machine import launched_with
 
 _TYPES = (

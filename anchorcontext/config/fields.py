@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import Command, how_to_give
+from anchorcontext.errors import Problem
 
 
 def leaves(config: Any) -> Iterator[tuple[str, Any]]:

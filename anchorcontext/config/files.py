@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
+from anchorcontext.errors import Problem
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.folder import all_groups
+from anchorcontext.errors import Problem
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
 from anchorcontext.context_parallel import keep_attention as kept_attention
+from anchorcontext.errors import ConfigError
 from anchorcontext.models.attention_interface import register
 from anchorcontext.models.matmul import use_fast_linears
 from anchorcontext.rope import replace_rotary, set_rope

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from anchorcontext.attention import KERNELS, KernelMismatchError, choose_kernel
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.context_parallel import plan_context
+from anchorcontext.errors import ConfigError
 from anchorcontext.layout import WindowLayout
 from anchorcontext.models.loss import hidden_states, token_losses
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.layout import IGNORED_LABEL
 from anchorcontext.models.matmul import linear, matmul
 

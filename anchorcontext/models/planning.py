@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import ContextParallelConfig
 from anchorcontext.context_parallel import ContextPlan, CostModel, plan_context
+from anchorcontext.errors import ConfigError, Problem
 from anchorcontext.layout import WindowLayout
 
 _HEAD_GROUPS = 4  # as the executor's, where the config leaves them open

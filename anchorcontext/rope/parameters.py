@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 
 FIXED_TYPES = ("default", "linear", "llama3", "yarn")
 """Types whose frequencies depend on the config alone."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.rope.parameters import inverse_frequencies
 
 _RELATIVE_TOLERANCE = 1e-5

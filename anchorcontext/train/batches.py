@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from anchorcontext.attention import to_device
-from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.context_parallel import AttentionContext, ContextPlan, CostModel, take_rows
 from anchorcontext.data.order import DataState, WindowOrder
 from anchorcontext.data.windows import PackedWindows, Window
+from anchorcontext.errors import RunError
 from anchorcontext.figures import counted
 from anchorcontext.layout import IGNORED_LABEL, WindowLayout
 from anchorcontext.models.build import DTYPES

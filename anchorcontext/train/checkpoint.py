@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from anchorcontext.config.errors import ConfigError, Problem, RunError
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.order import DataState
+from anchorcontext.errors import ConfigError, Problem, RunError
 from anchorcontext.machine import uses_gpu
 from anchorcontext.train.ranks import Ranks
 from anchorcontext.train.run_folder import TEMPORARY_PREFIX, fixed_settings, step_folders, step_name

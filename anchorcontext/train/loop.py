@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import TrainConfig
+from anchorcontext.errors import RunError
 from anchorcontext.train.batches import StepBatch, check_shared
 from anchorcontext.train.checkpoint import TrainState
 from anchorcontext.train.engine import loss_scale, take_step

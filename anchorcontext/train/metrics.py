@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import LoggerConfig
+from anchorcontext.errors import RunError
 from data_prep.disk import write_file
 
 Metrics = dict[str, float]

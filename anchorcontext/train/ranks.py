@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from anchorcontext.config.errors import ConfigError, RunError
+from anchorcontext.errors import ConfigError, RunError
 from anchorcontext.machine import launched_with, usable_cores, uses_gpu
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ import torch
 import yaml
 
 from anchorcontext.config.app import overrides, resolved_yaml
-from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
+from anchorcontext.errors import ConfigError, Problem
 from anchorcontext.train.ranks import Ranks
 from data_prep.disk import only_writer, remove_partial, write_file, write_json
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from transformers.utils import logging as transformers_logging
 
-from anchorcontext.config.errors import ConfigError, Problem
 from anchorcontext.config.schema import TrainConfig
 from anchorcontext.data.token_text import check_same_tokenizer
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError, Problem
 from anchorcontext.models.build import DTYPES, checkpoint_layers, load_model, read_config
 from anchorcontext.models.checks import check_heads, check_kernel, check_model
 from anchorcontext.models.loss import CausalLMLoss

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 
 from anchorcontext import cli
 from anchorcontext.config import app
-from anchorcontext.config.errors import ConfigError, RunError
 from anchorcontext.config.schema import SCHEMAS, ReportConfig
+from anchorcontext.errors import ConfigError, RunError
 from data_prep.errors import DataError
 
 

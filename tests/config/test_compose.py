@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from anchorcontext.config.compose import compose, read_config, typed
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import SCHEMAS, TrainConfig
+from anchorcontext.errors import ConfigError
 
 
 def problems_of(command: str, *arguments: str) -> dict[str, str]:

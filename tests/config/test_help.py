@@ -7,11 +7,11 @@ import pytest
 
 from anchorcontext.config import describe, schema
 from anchorcontext.config.compose import compose, read_unresolved
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.fields import leaves
 from anchorcontext.config.folder import group_files, groups_of
 from anchorcontext.config.help import help_text
 from anchorcontext.config.schema import SCHEMAS
+from anchorcontext.errors import ConfigError
 
 CLASSES = [kind for kind in vars(schema).values() if dataclasses.is_dataclass(kind)]
 

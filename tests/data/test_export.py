@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from anchorcontext.commands.export_data import run
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ExportDataConfig
 from anchorcontext.data import export
 from anchorcontext.data.collator import AnchorCollator
 from anchorcontext.data.export import file_ranges
 from anchorcontext.data.windows import PackedWindows
+from anchorcontext.errors import ConfigError
 from data_prep.disk import read_json
 from data_prep.pack import PackOptions, build_index
 from data_prep.read import Source

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import RopeConfig
+from anchorcontext.errors import ConfigError
 from anchorcontext.models.build import checkpoint_layers, load_model, read_config
 from anchorcontext.rope import FixedRotary, inverse_frequencies
 from tests.models.tiny import tiny_config, tiny_model

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from anchorcontext.attention import KernelMismatchError
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.context_parallel import function
+from anchorcontext.errors import ConfigError
 from anchorcontext.models.attention_interface import anchor_attention, register
 from anchorcontext.models.checks import check_heads, check_kernel, check_model
 from tests.models.test_families import FAMILIES, MIXTURES

@@ -4,8 +4,8 @@ import pytest
 from transformers import LlamaConfig
 
 from anchorcontext import CostModel, WindowLayout
-from anchorcontext.config.errors import ConfigError
 from anchorcontext.config.schema import ContextParallelConfig, CostsConfig
+from anchorcontext.errors import ConfigError
 from anchorcontext.models.planning import check_sharing, cost_model, plan_window
 
 MODEL = LlamaConfig(hidden_size=96, num_attention_heads=6, num_key_value_heads=3)

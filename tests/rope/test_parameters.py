@@ -10,7 +10,7 @@ from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, PretrainedCo
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.rope import inverse_frequencies, set_rope
 
 LLAMA2 = {"hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}

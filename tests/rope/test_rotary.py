@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, CohereConfig, GptOssConfig, LlamaConfig, PretrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.rope import FixedRotary, check_frequencies, frequency_digest, inverse_frequencies, replace_rotary
 
 HEAD_DIMS = 128

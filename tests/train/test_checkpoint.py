@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from anchorcontext.config.errors import ConfigError, RunError
 from anchorcontext.data.order import DataState
+from anchorcontext.errors import ConfigError, RunError
 from anchorcontext.train.checkpoint import (
     Checkpoints,
     DamagedError,

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 import torch
 
-from anchorcontext.config.errors import RunError
 from anchorcontext.config.schema import LoggerConfig
+from anchorcontext.errors import RunError
 from anchorcontext.train.metrics import MetricsFile, WandbTracker, peak_memory_gib
 from tests.train.data import TinyData
 from tests.train.runs import metrics, train_here

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.train.ranks import join_ranks
 from tests.train.fakes import alone
 from tests.workers import call_fresh, run_on

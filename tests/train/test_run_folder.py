@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from anchorcontext.config.errors import ConfigError
+from anchorcontext.errors import ConfigError
 from anchorcontext.train.ranks import join_ranks
 from anchorcontext.train.run_folder import RunFolder, compare, flatten, step_folders, step_name
 from data_prep.errors import DataError

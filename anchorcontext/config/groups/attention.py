@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import one_of
+from anchorcontext.errors import Problem
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import number
+from anchorcontext.errors import Problem
 
 
 @dataclass

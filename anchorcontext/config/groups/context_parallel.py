@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import number, one_of
+from anchorcontext.errors import Problem
 
 EXCHANGES = ("gather", "ring", "ulysses", "ring_flash_attn")
 POLICIES = ("auto", "contiguous", "chunks", "hybrid", "zigzag")

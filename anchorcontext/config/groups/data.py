@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import tokenizer_problems
 from anchorcontext.config.groups.source import SourceConfig
 from anchorcontext.config.rules import Range, number, one_of
+from anchorcontext.errors import Problem
 from data_prep.pack.options import ALGORITHMS, END_OF_DOCUMENT, EXHAUSTED, LAST_WINDOWS, LONG_DOCUMENTS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import number, one_of
+from anchorcontext.errors import Problem
 
 
 @dataclass

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import model_problems, tokenizer_problems, weights_problems
 from anchorcontext.config.rules import one_of
+from anchorcontext.errors import Problem
 
 
 @dataclass

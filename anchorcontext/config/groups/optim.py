@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import number, one_of
+from anchorcontext.errors import Problem
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import source_problems
 from anchorcontext.config.rules import number
+from anchorcontext.errors import Problem
 from data_prep.read import option_problems
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import index_problems, model_problems, weights_problems
 from anchorcontext.config.groups.attention import AttentionConfig
 from anchorcontext.config.groups.context_parallel import ContextParallelConfig
 from anchorcontext.config.groups.data import DataConfig
 from anchorcontext.config.rules import Command, Job, number, one_of
+from anchorcontext.errors import Problem
 
 
 @dataclass

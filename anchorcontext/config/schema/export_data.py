@@ -9,10 +9,10 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import index_problems
 from anchorcontext.config.groups.data import DataConfig
 from anchorcontext.config.rules import Command, Job, items_from, number
+from anchorcontext.errors import Problem
 
 
 @dataclass

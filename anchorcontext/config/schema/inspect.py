@@ -8,12 +8,12 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import index_problems
 from anchorcontext.config.groups.attention import AttentionConfig
 from anchorcontext.config.groups.balance import BalanceConfig
 from anchorcontext.config.groups.data import DataConfig
 from anchorcontext.config.rules import Command, Job, how_to_give, number, one_of
+from anchorcontext.errors import Problem
 
 
 @dataclass

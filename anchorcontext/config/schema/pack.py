@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.groups.balance import BalanceConfig
 from anchorcontext.config.groups.data import DataConfig
 from anchorcontext.config.rules import Command, Job, number
+from anchorcontext.errors import Problem
 from data_prep.errors import DataError
 from data_prep.read import parse_limit
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.rules import Command, Job
+from anchorcontext.errors import Problem
 
 
 @dataclass

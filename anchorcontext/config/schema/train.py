@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from anchorcontext.config.errors import Problem
 from anchorcontext.config.files import index_problems
 from anchorcontext.config.groups.attention import AttentionConfig
 from anchorcontext.config.groups.context_parallel import ContextParallelConfig
@@ -19,6 +18,7 @@ from anchorcontext.config.groups.optim import OptimConfig
 from anchorcontext.config.groups.rope import RopeConfig
 from anchorcontext.config.groups.training import OrderConfig, RunConfig, TrainingConfig
 from anchorcontext.config.rules import Command, Job
+from anchorcontext.errors import Problem
 
 
 @dataclass
