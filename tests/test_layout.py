@@ -196,7 +196,7 @@ def test_a_window_may_hold_padding_alone():
         ({"piece_lengths": [3], "num_rows": 2}, "num_rows=2 is less than the 3 rows"),
         ({"piece_lengths": [3, 3], "document_ids": [0]}, "document_ids has 1 entries for 2 pieces"),
         ({"piece_lengths": [3, 3], "starts": [True]}, "starts has shape"),
-        ({"piece_lengths": [2.5]}, "whole numbers"),
+        ({"piece_lengths": [2.5]}, "flat list of integers"),
         ({"piece_lengths": [3, 3], "document_ids": [4, 4], "starts": [True, True]}, "earlier piece of the same"),
         ({"piece_lengths": [3, 3], "prefix_lengths": [1, 0]}, "must begin with the anchor row"),
     ],
