@@ -15,9 +15,11 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.multiprocessing as mp
@@ -74,8 +76,11 @@ def _pool(world_size: int) -> _Pool:
 
 
 def _context() -> Any:
+    """With the server running, which sees no GPU: what it imports chooses its accelerator once for all workers."""
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTS)
+    with mock.patch.dict(os.environ, DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES=""):
+        forkserver.ensure_running()
     return context
 
 
