@@ -29,6 +29,6 @@ def test_every_command_says_what_it_does_and_is_thin() -> None:
 @pytest.mark.parametrize("module", ["anchorcontext", "anchorcontext.train"])
 def test_modules_start_commands(module: str) -> None:
     arguments = ["train"] if module == "anchorcontext" else []
-    command = [sys.executable, "-m", module, *arguments, "experiment=demo", "--cfg", "job"]
+    command = [sys.executable, "-m", module, *arguments, "experiment=llama2_7b_64k", "--cfg", "job"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "training:" in shown.stdout

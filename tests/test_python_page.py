@@ -16,15 +16,15 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main, composed, others = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    main, others = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "books.jsonl", [{"text": f"book {number} " * 9} for number in range(60)])
     byte_tokenizer(tmp_path / "tokenizer")
     tiny_model(vocab_size=300, bos_token_id=0, eos_token_id=1).save_pretrained(tmp_path / "model")
+    byte_tokenizer(tmp_path / "model")
     trained: list[Any] = []
     monkeypatch.setattr("anchorcontext.train.loop.train", trained.append)  # tested in tests/train
     names: dict[str, Any] = {}
-    exec(composed, names)
     exec(main, names)
     exec(others, names)
     (config,) = trained
