@@ -23,8 +23,8 @@ from anchorcontext.config.rules import Range
 from anchorcontext.config.schema import SCHEMAS
 
 _TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "any value"}
-_PLURALS = {str: "texts", int: "whole numbers", float: "numbers", Any: "any values"}
-_POWERS = {2**31 - 1: "2^31 - 1", 2**32 - 1: "2^32 - 1", 2**63 - 1: "2^63 - 1"}
+_PLURALS = {str: "text", int: "whole numbers", float: "numbers", Any: "any values"}
+_POWERS: dict[float, str] = {2**31 - 1: "2^31 - 1", 2**32 - 1: "2^32 - 1", 2**63 - 1: "2^63 - 1"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def sections(command: str, config: DictConfig) -> list[Section]:
     parts: list[Section] = []
     own: list[Entry] = []
     hints, told = get_type_hints(schema), meanings(schema)
-    for field in fields(schema):  # type: ignore[arg-type]
+    for field in fields(schema):
         kind = hints[field.name]
         if not is_dataclass(kind):
             own.append(_entry(field.name, field, kind, values.get(field.name), told[field.name], schema.unread))

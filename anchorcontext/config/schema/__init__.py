@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Any
 
 from anchorcontext.config.groups.attention import AttentionConfig
 from anchorcontext.config.groups.balance import BalanceConfig
@@ -20,7 +21,6 @@ from anchorcontext.config.groups.optim import OptimConfig
 from anchorcontext.config.groups.rope import RopeConfig
 from anchorcontext.config.groups.source import SourceConfig
 from anchorcontext.config.groups.training import OrderConfig, RunConfig, TrainingConfig
-from anchorcontext.config.rules import Command
 from anchorcontext.config.schema.evaluate import EvaluateConfig
 from anchorcontext.config.schema.export_data import ExportDataConfig
 from anchorcontext.config.schema.inspect import InspectConfig
@@ -55,10 +55,10 @@ __all__ = [
 ]
 
 
-def _schema(command: str) -> type[Command]:
+def _schema(command: str) -> Any:
     name = "".join(word.capitalize() for word in command.split("_"))
     return getattr(importlib.import_module(f"{__name__}.{command}"), f"{name}Config")
 
 
-SCHEMAS: dict[str, type[Command]] = {module.name: _schema(module.name) for module in pkgutil.iter_modules(__path__)}
+SCHEMAS: dict[str, Any] = {module.name: _schema(module.name) for module in pkgutil.iter_modules(__path__)}
 """The config class of every command, found by the files of this folder."""
