@@ -69,7 +69,7 @@ def sections(command: str, config: DictConfig) -> list[Section]:
     assert isinstance(values, dict)
     parts: list[Section] = []
     own: list[Entry] = []
-    hints, told = get_type_hints(schema), meanings(schema)
+    hints, told = get_type_hints(schema), meanings(schema)  # type: ignore[arg-type]
     for field in fields(schema):
         kind = hints[field.name]
         if not is_dataclass(kind):
@@ -136,7 +136,8 @@ def _takes(kind: Any, rules: Any) -> str:
 
 def _range(allowed: Range) -> str:
     text = str(allowed)
-    return text.replace(f"{allowed.high:,}", _POWERS.get(allowed.high, f"{allowed.high:,}"))
+    high = f"{allowed.high:,}"
+    return text.replace(high, _POWERS[int(allowed.high)] if allowed.high in _POWERS else high)
 
 
 def _shown(value: Any) -> str:
