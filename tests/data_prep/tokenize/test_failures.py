@@ -71,8 +71,10 @@ if __name__ == "__main__":
 def test_a_failure_is_said_at_once_whatever_others_are_at(tmp_path: Path) -> None:
     """The other process has more to tell of its progress than a pipe holds, and a pipe that is full never ends."""
     byte_tokenizer(tmp_path / "tokenizer")
+    # The largest unit, so that it is taken first, beside the first of six with 1,000 files each.
+    lines = b"".join(b'{"text": "%x"}\n' % (number**9) for number in range(1000))
     write_jsonl(tmp_path / "broken" / "a.jsonl", [{"text": "fine"}])
-    (tmp_path / "broken" / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 1000)[:-20])
+    (tmp_path / "broken" / "b.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
     (tmp_path / "many").mkdir()
     for number in range(6000):
         (tmp_path / "many" / f"{number}.txt").write_text("x")
