@@ -173,7 +173,8 @@ def _rank(rank: int, group: Group, device_type: str, port: int, folder: str) -> 
 def _checked(check: Check, device: torch.device) -> dict[str, Any]:
     """A verdict's fields. Whatever a check raises is its verdict's reason."""
     started = time.monotonic()
-    verdict, reason, figures = "PASS", "", {}
+    figures: dict[str, Any] = {}
+    verdict, reason = "PASS", ""
     try:
         figures = getattr(gpu_check_items, check.function)(device, *check.arguments) or {}
     except gpu_check_items.SkippedError as error:

@@ -90,7 +90,7 @@ def take_local_rank(arguments: Sequence[str]) -> list[str]:
 
 def switches(command: str, arguments: Sequence[str]) -> list[str]:
     """`arguments` with a command's own switches as overrides: `--verify` is `verify=true`."""
-    known = {f"--{field.name}" for field in fields(SCHEMAS[command]) if field.type == "bool"}  # type: ignore[arg-type]
+    known = {f"--{field.name}" for field in fields(SCHEMAS[command]) if field.type == "bool"}
     return [f"{argument[2:]}=true" if argument in known else argument for argument in arguments]
 
 

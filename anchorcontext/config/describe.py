@@ -69,7 +69,7 @@ def sections(command: str, config: DictConfig) -> list[Section]:
     assert isinstance(values, dict)
     parts: list[Section] = []
     own: list[Entry] = []
-    hints, told = get_type_hints(schema), meanings(schema)  # type: ignore[arg-type]
+    hints, told = get_type_hints(schema), meanings(schema)
     for field in fields(schema):
         kind = hints[field.name]
         if not is_dataclass(kind):
