@@ -128,8 +128,6 @@ def evaluate_positions(
             results[name] = by_position(sums, edges)
         if not ranks.is_main:
             return None
-        title = f"Loss by position, {count:,} {split} windows of {packed.window_tokens:,} rows"
-        note = shortage_note(windows, len(packed))
         evaluation = {
             "models": dict(models),
             "index": index,
@@ -137,17 +135,26 @@ def evaluate_positions(
             "split": split,
             "windows": count,
             "windows_asked_for": windows or len(packed),
-            "note": note,
+            "note": shortage_note(windows, len(packed)),
             "window_tokens": packed.window_tokens,
             "arm": options.arm,
             "precision": precision,
             "rope_compute": RopeConfig().compute,
         }
-        write(unfinished, evaluation, results, title)
-        for written in unfinished.iterdir():
-            written.replace(folder / written.name)
-        unfinished.rmdir()
-        return Evaluated(results, title, folder, note)
+        return _publish(folder, unfinished, evaluation, results)
+
+
+def _publish(
+    folder: Path, unfinished: Path, evaluation: Mapping[str, Any], results: dict[str, list[PositionLoss]]
+) -> Evaluated:
+    """Write what remains into `unfinished`, then move all of its files into `folder`."""
+    counted = f"{evaluation['windows']:,} {evaluation['split']} windows of {evaluation['window_tokens']:,} rows"
+    title = f"Loss by position, {counted}"
+    write(unfinished, evaluation, results, title)
+    for written in unfinished.iterdir():
+        written.replace(folder / written.name)
+    unfinished.rmdir()
+    return Evaluated(results, title, folder, evaluation["note"])
 
 
 class _Counter:
